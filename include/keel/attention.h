@@ -1,0 +1,157 @@
+#pragma once
+
+// Scaled dot-product attention:   out = softmax(scale · q kᵀ) v,   scale = 1/√d_k
+//
+//   std::vector<float> q(B*H*N*64), k(...), v(...), out(...);
+//   keel::attention(keel::view(q.data(), {B, H, N, 64}), keel::view(k.data(), {B, H, N, 64}),
+//                   keel::view(v.data(), {B, H, N, 64}), keel::view(out.data(), {B, H, N, 64}),
+//                   {.causal = keel::Causal::top_left});
+//
+// Shapes.  q (B, H_q, N_q, d_k)   k (B, H_kv, N_k, d_k)   v (B, H_kv, N_k, d_v)   out (B, H_q, N_q, d_v)
+// H_q is a multiple of H_kv; query head h reads key-value head ⌊h·H_kv/H_q⌋. q, k, v and out share one dtype: f64, f32,
+// f16 or bf16. Any length and head size, 0 included for lengths; any strides.
+//
+// Order of a score.  s = scale·(q·k) → softcap → + bias → + ALiBi → masks → softmax (with sinks) → dropout → · v
+//
+// Every wrong argument raises keel::Error before anything is computed or written. Same input, same bits: the result
+// depends neither on the number of threads nor on the other rows of the call.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "keel/error.h"
+#include "keel/export.h"
+#include "keel/view.h"
+
+namespace keel {
+
+// Which keys a query may see by position. With the diagonal at key i + offset, query i sees keys up to the diagonal.
+enum class Causal : std::uint8_t {
+  none,
+  top_left,      // offset 0: query 0 sees key 0 (torch's is_causal)
+  bottom_right,  // offset n_k − n_q: the last query sees the last key (right with a KV cache)
+};
+
+// Keys within `left` before and `right` after the diagonal, both inclusive. The diagonal is that of the causal mask, or
+// bottom_right where no causal mask is set. A window of {left, 0} is a sliding window.
+struct Window {
+  static constexpr std::int64_t kUnbounded = INT64_MAX;
+  std::int64_t left = kUnbounded;
+  std::int64_t right = kUnbounded;
+};
+
+// Everything about a call but its tensors. The default is plain attention.
+struct Options {
+  // The factor on q·k. A number (1/√d_k when absent), or a tensor (B, H_q, N_q) of any float dtype that replaces it, each
+  // dimension of which may be 1: {1, H, 1} gives each head its temperature (scale = 1/τ), {B, H, N_q} each query its own.
+  std::optional<double> scale;
+  RowView scale_tensor;
+
+  // c·tanh(s/c), c > 0: bounds scores to (−c, c).
+  std::optional<double> softcap;
+
+  // Masks compose: a key is visible where all of them allow it. `mask` is boolean (true = attend); `bias` is added to the
+  // scores (q's dtype or f32), and its −inf masks. Both (B, H_q, N_q, N_k), each dimension of which may be 1 or have
+  // stride 0; they are never expanded.
+  TensorView mask;
+  TensorView bias;
+  Causal causal = Causal::none;
+  Window window;
+
+  // Padded batches: how many leading rows of each batch entry are real (B values each). Later keys are masked; later
+  // queries count as fully masked rows. Either may be given alone.
+  std::span<const std::int64_t> q_lengths;
+  std::span<const std::int64_t> k_lengths;
+
+  // Packed batches: B = 1, and entry e owns rows [offsets[e], offsets[e+1]); both are given, with E + 1 values from 0 to N
+  // (cu_seqlens). Queries see the keys of their own entry only. bottom_right aligns each entry by its own lengths.
+  std::span<const std::int64_t> q_offsets;
+  std::span<const std::int64_t> k_offsets;
+
+  // ALiBi: −slope_h · |i + offset − j|, one slope a query head (H_q), along the diagonal described at Window.
+  HeadView alibi;
+
+  // One logit a query head (H_q) that joins the softmax's denominator but has no value: 0 gives softmax₁.
+  HeadView sinks;
+
+  // Each weight is zeroed with this probability, 0 ≤ dropout ≤ 1, the rest divided by 1 − dropout. Which ones is a function
+  // of (seed, entry, head, query, key) alone.
+  double dropout = 0.0;
+  std::uint64_t seed = 0;
+
+  // At most this many threads; 0 means all the machine has.
+  int threads = 0;
+};
+
+// Per (batch entry, query head), over the rows that see at least one key.
+struct HeadStatistics {
+  double max_logit = 0;           // largest score (what QK-clip watches); −inf when no row sees a key
+  double mean_entropy = 0;        // nats
+  double min_entropy = 0;         // nats
+  double normalised_entropy = 0;  // mean of entropy ÷ ln(outcomes), over rows with at least two outcomes
+  double saturated = 0;           // share of rows with max_weight above the threshold
+  std::int64_t rows = 0;          // how many rows see at least one key
+};
+
+// What attention can report beside its output, each computed in the same pass and only when a view is given.
+// Row statistics are (B, H_q, N_q) in f32 (f64 for f64 inputs), `visible` in i64. A fully masked row has lse and max_logit
+// −inf and 0 in all others. A row with a visible NaN has NaN in all but `visible`.
+struct Outputs {
+  MutableRowView lse;            // log of the softmax's denominator, sink included: weight = exp(s − lse)
+  MutableRowView max_logit;      // largest visible score
+  MutableRowView entropy;        // of the softmax in nats; a sink counts as one more outcome
+  MutableRowView max_weight;     // exp(max_logit − lse)
+  MutableRowView logit_mean;     // of the visible scores
+  MutableRowView logit_var;      // of the visible scores (divided by their number)
+  MutableRowView visible;        // how many keys the row sees
+  MutableTensorView weights;     // (B, H_q, N_q, N_k), q's dtype or f32: what multiplies v, dropout included
+  std::span<HeadStatistics> heads;  // entries × H_q of them, entry-major; an entry is a batch entry, or a packed one
+  double saturation_threshold = 0.99;
+};
+
+// out = attention of q over (k, v).
+KEEL_API void attention(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
+                        const Options& options = {}, const Outputs& outputs = {});
+
+// What the backward pass starts from: the inputs of the forward call, its two results, and the gradients that arrived.
+struct BackwardInputs {
+  TensorView q, k, v;
+  TensorView out;   // as attention() returned it
+  RowView lse;      // as attention() returned it
+  TensorView dout;  // gradient of the loss by out: (B, H_q, N_q, d_v), q's dtype
+  RowView dlse;     // gradient of the loss by lse, where the caller used it; may be left out
+};
+
+// Gradients to compute; those without a view cost nothing. A view is overwritten, not added to. dbias and dscale may have
+// size 1 (or stride 0) along any dimension: the gradient is then summed over it, as a broadcast input needs.
+struct Gradients {
+  MutableTensorView dq, dk, dv;  // shapes and dtype of q, k, v
+  MutableTensorView dbias;       // (B, H_q, N_q, N_k), q's dtype or f32
+  MutableRowView dscale;         // (B, H_q, N_q) by the scale in use, number or tensor; any float dtype
+  MutableHeadView dsinks;        // (H_q); any float dtype
+};
+
+// The gradients of attention(); `options` as in the forward call.
+KEEL_API void attention_backward(const BackwardInputs& inputs, const Gradients& gradients, const Options& options = {});
+
+// Attention of the same queries over one part of the keys.
+struct Partial {
+  TensorView out;  // (B, H, N_q, d_v)
+  RowView lse;     // (B, H, N_q)
+};
+
+// Joins results over disjoint sets of keys into the result over their union, exactly:
+//   lse = log Σ exp(lse_p),   out = Σ exp(lse_p − lse) · out_p
+// `lse` may be left out. A sink belongs to no key: give it to one part only, or as a part of its own (out 0, lse = sink).
+KEEL_API void merge(std::span<const Partial> parts, const MutableTensorView& out, const MutableRowView& lse = {});
+
+// How attention() would serve this call: kernel, SIMD target, tiles, threads, workspace, and why. Data is not read.
+KEEL_API std::string explain(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
+                             const Options& options = {}, const Outputs& outputs = {});
+
+// "0.1.0"
+KEEL_API const char* version();
+
+}  // namespace keel

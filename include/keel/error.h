@@ -1,0 +1,28 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include "keel/export.h"
+
+namespace keel {
+
+enum class ErrorCode {
+  invalid_argument,  // a wrong argument; nothing was computed or written
+  bad_file,          // a file whose content cannot be used
+  io,                // a file that cannot be opened, read or written
+  out_of_memory,     // the workspace of a call could not be allocated
+};
+
+// The one exception of Keel. The message names the argument, what was expected and what came:
+// "[attention] k: expected d_k 64 as in q, got 32".
+class KEEL_API Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  ErrorCode code() const noexcept { return code_; }
+
+ private:
+  ErrorCode code_;
+};
+
+}  // namespace keel

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <type_traits>
+
+#include "keel/dtype.h"
+
+namespace keel {
+
+// A view of an array that somebody else owns: pointer, dtype, shape and strides. Strides count elements, may be of any
+// sign, and 0 repeats along a dimension, so BNHD layouts, packed QKV, slices and broadcasts need no copy.
+// A default-constructed view means "not given".
+template <int Rank, class Pointer>
+struct BasicView {
+  Pointer data = nullptr;
+  DType dtype = DType::f32;
+  std::array<std::int64_t, Rank> shape{};
+  std::array<std::int64_t, Rank> strides{};
+
+  bool given() const { return data != nullptr || shape != std::array<std::int64_t, Rank>{}; }
+
+  operator BasicView<Rank, const void*>() const
+    requires std::is_same_v<Pointer, void*>
+  {
+    return {data, dtype, shape, strides};
+  }
+};
+
+using TensorView = BasicView<4, const void*>;  // (B, H, N, D); masks and weights: (B, H, N_q, N_k)
+using MutableTensorView = BasicView<4, void*>;
+using RowView = BasicView<3, const void*>;  // one value a row: (B, H, N_q)
+using MutableRowView = BasicView<3, void*>;
+using HeadView = BasicView<1, const void*>;  // one value a query head: (H)
+using MutableHeadView = BasicView<1, void*>;
+
+// Strides, in elements, of an array stored in C order without gaps.
+template <std::size_t Rank>
+constexpr std::array<std::int64_t, Rank> contiguous_strides(const std::array<std::int64_t, Rank>& shape) {
+  std::array<std::int64_t, Rank> strides{};
+  std::int64_t step = 1;
+  for (std::size_t i = Rank; i-- > 0;) {
+    strides[i] = step;
+    step *= shape[i];
+  }
+  return strides;
+}
+
+// A view of a gap-free C-order array: view(q.data(), {B, H, N, D}).
+template <class T>
+auto view(T* data, const std::array<std::int64_t, 4>& shape) {
+  using Pointer = std::conditional_t<std::is_const_v<T>, const void*, void*>;
+  return BasicView<4, Pointer>{data, dtype_of<std::remove_const_t<T>>, shape, contiguous_strides(shape)};
+}
+template <class T>
+auto row_view(T* data, const std::array<std::int64_t, 3>& shape) {
+  using Pointer = std::conditional_t<std::is_const_v<T>, const void*, void*>;
+  return BasicView<3, Pointer>{data, dtype_of<std::remove_const_t<T>>, shape, contiguous_strides(shape)};
+}
+template <class T>
+auto head_view(T* data, std::int64_t heads) {
+  using Pointer = std::conditional_t<std::is_const_v<T>, const void*, void*>;
+  return BasicView<1, Pointer>{data, dtype_of<std::remove_const_t<T>>, {heads}, {1}};
+}
+
+}  // namespace keel
