@@ -44,17 +44,18 @@ struct Window {
 
 // Everything about a call but its tensors. The default is plain attention.
 struct Options {
-  // The factor on q·k. A number (1/√d_k when absent), or a tensor (B, H_q, N_q) of any float dtype that replaces it, each
-  // dimension of which may be 1: {1, H, 1} gives each head its temperature (scale = 1/τ), {B, H, N_q} each query its own.
+  // The factor on q·k. A number (1/√d_k when absent), or a tensor (B, H_q, N_q) of any float dtype that replaces it,
+  // each dimension of which may be 1: {1, H, 1} gives each head its temperature (scale = 1/τ), {B, H, N_q} each query
+  // its own.
   std::optional<double> scale;
   RowView scale_tensor;
 
   // c·tanh(s/c), c > 0: bounds scores to (−c, c).
   std::optional<double> softcap;
 
-  // Masks compose: a key is visible where all of them allow it. `mask` is boolean (true = attend); `bias` is added to the
-  // scores (q's dtype or f32), and its −inf masks. Both (B, H_q, N_q, N_k), each dimension of which may be 1 or have
-  // stride 0; they are never expanded.
+  // Masks compose: a key is visible where all of them allow it. `mask` is boolean (true = attend); `bias` is added to
+  // the scores (q's dtype or f32), and its −inf masks. Both (B, H_q, N_q, N_k), each dimension of which may be 1 or
+  // have stride 0; they are never expanded.
   TensorView mask;
   TensorView bias;
   Causal causal = Causal::none;
@@ -65,8 +66,8 @@ struct Options {
   std::span<const std::int64_t> q_lengths;
   std::span<const std::int64_t> k_lengths;
 
-  // Packed batches: B = 1, and entry e owns rows [offsets[e], offsets[e+1]); both are given, with E + 1 values from 0 to N
-  // (cu_seqlens). Queries see the keys of their own entry only. bottom_right aligns each entry by its own lengths.
+  // Packed batches: B = 1, and entry e owns rows [offsets[e], offsets[e+1]); both are given, with E + 1 values from 0
+  // to N (cu_seqlens). Queries see the keys of their own entry only. bottom_right aligns each entry by its own lengths.
   std::span<const std::int64_t> q_offsets;
   std::span<const std::int64_t> k_offsets;
 
@@ -76,8 +77,8 @@ struct Options {
   // One logit a query head (H_q) that joins the softmax's denominator but has no value: 0 gives softmax₁.
   HeadView sinks;
 
-  // Each weight is zeroed with this probability, 0 ≤ dropout ≤ 1, the rest divided by 1 − dropout. Which ones is a function
-  // of (seed, entry, head, query, key) alone.
+  // Each weight is zeroed with this probability, 0 ≤ dropout ≤ 1, the rest divided by 1 − dropout. Which ones is a
+  // function of (seed, entry, head, query, key) alone.
   double dropout = 0.0;
   std::uint64_t seed = 0;
 
@@ -96,17 +97,17 @@ struct HeadStatistics {
 };
 
 // What attention can report beside its output, each computed in the same pass and only when a view is given.
-// Row statistics are (B, H_q, N_q) in f32 (f64 for f64 inputs), `visible` in i64. A fully masked row has lse and max_logit
-// −inf and 0 in all others. A row with a visible NaN has NaN in all but `visible`.
+// Row statistics are (B, H_q, N_q) in f32 (f64 for f64 inputs), `visible` in i64. A fully masked row has lse and
+// max_logit −inf and 0 in all others. A row with a visible NaN has NaN in all but `visible`.
 struct Outputs {
-  MutableRowView lse;            // log of the softmax's denominator, sink included: weight = exp(s − lse)
-  MutableRowView max_logit;      // largest visible score
-  MutableRowView entropy;        // of the softmax in nats; a sink counts as one more outcome
-  MutableRowView max_weight;     // exp(max_logit − lse)
-  MutableRowView logit_mean;     // of the visible scores
-  MutableRowView logit_var;      // of the visible scores (divided by their number)
-  MutableRowView visible;        // how many keys the row sees
-  MutableTensorView weights;     // (B, H_q, N_q, N_k), q's dtype or f32: what multiplies v, dropout included
+  MutableRowView lse;               // log of the softmax's denominator, sink included: weight = exp(s − lse)
+  MutableRowView max_logit;         // largest visible score
+  MutableRowView entropy;           // of the softmax in nats; a sink counts as one more outcome
+  MutableRowView max_weight;        // exp(max_logit − lse)
+  MutableRowView logit_mean;        // of the visible scores
+  MutableRowView logit_var;         // of the visible scores (divided by their number)
+  MutableRowView visible;           // how many keys the row sees
+  MutableTensorView weights;        // (B, H_q, N_q, N_k), q's dtype or f32: what multiplies v, dropout included
   std::span<HeadStatistics> heads;  // entries × H_q of them, entry-major; an entry is a batch entry, or a packed one
   double saturation_threshold = 0.99;
 };
@@ -124,8 +125,8 @@ struct BackwardInputs {
   RowView dlse;     // gradient of the loss by lse, where the caller used it; may be left out
 };
 
-// Gradients to compute; those without a view cost nothing. A view is overwritten, not added to. dbias and dscale may have
-// size 1 (or stride 0) along any dimension: the gradient is then summed over it, as a broadcast input needs.
+// Gradients to compute; those without a view cost nothing. A view is overwritten, not added to. dbias and dscale may
+// have size 1 (or stride 0) along any dimension: the gradient is then summed over it, as a broadcast input needs.
 struct Gradients {
   MutableTensorView dq, dk, dv;  // shapes and dtype of q, k, v
   MutableTensorView dbias;       // (B, H_q, N_q, N_k), q's dtype or f32
@@ -144,12 +145,13 @@ struct Partial {
 
 // Joins results over disjoint sets of keys into the result over their union, exactly:
 //   lse = log Σ exp(lse_p),   out = Σ exp(lse_p − lse) · out_p
-// `lse` may be left out. A sink belongs to no key: give it to one part only, or as a part of its own (out 0, lse = sink).
+// `lse` may be left out. A sink belongs to no key: give it to one part only, or as a part of its own (out 0, lse =
+// sink).
 KEEL_API void merge(std::span<const Partial> parts, const MutableTensorView& out, const MutableRowView& lse = {});
 
 // How attention() would serve this call: kernel, SIMD target, tiles, threads, workspace, and why. Data is not read.
-KEEL_API std::string explain(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
-                             const Options& options = {}, const Outputs& outputs = {});
+KEEL_API std::string explain(const TensorView& q, const TensorView& k, const TensorView& v,
+                             const MutableTensorView& out, const Options& options = {}, const Outputs& outputs = {});
 
 // "0.1.0"
 KEEL_API const char* version();

@@ -11,7 +11,7 @@ namespace keel {
 // A view of an array that somebody else owns: pointer, dtype, shape and strides. Strides count elements, may be of any
 // sign, and 0 repeats along a dimension, so BNHD layouts, packed QKV, slices and broadcasts need no copy.
 // A default-constructed view means "not given".
-template <int Rank, class Pointer>
+template <std::size_t Rank, class Pointer>
 struct BasicView {
   Pointer data = nullptr;
   DType dtype = DType::f32;
@@ -20,9 +20,7 @@ struct BasicView {
 
   bool given() const { return data != nullptr || shape != std::array<std::int64_t, Rank>{}; }
 
-  operator BasicView<Rank, const void*>() const
-    requires std::is_same_v<Pointer, void*>
-  {
+  operator BasicView<Rank, const void*>() const requires std::is_same_v<Pointer, void*> {
     return {data, dtype, shape, strides};
   }
 };

@@ -1,0 +1,63 @@
+#include "keel/attention.h"
+
+#include <new>
+
+#include "api/heads.h"
+#include "core/problem.h"
+#include "plan/plan.h"
+#include "reference/reference.h"
+#include "runtime/machine.h"
+
+namespace keel {
+namespace {
+
+// Runs `work`; memory that cannot be had becomes keel::Error.
+template <class Work>
+void run(const char* operation, Work work) {
+  try {
+    work();
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::out_of_memory,
+                std::string("[") + operation + "] expected memory for the workspace, got none from the system");
+  }
+}
+
+}  // namespace
+
+void attention(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
+               const Options& options, const Outputs& outputs) {
+  run("attention", [&] {
+    Problem problem = make_problem(q, k, v, out, options, outputs);
+    HeadRows rows(problem);  // gives the problem the row statistics that the heads' are made of
+    switch (make_plan(problem, machine()).kernel) {
+      case Kernel::reference:
+        reference::attention(problem);
+        break;
+    }
+    rows.reduce(problem);
+  });
+}
+
+void attention_backward(const BackwardInputs& inputs, const Gradients& gradients, const Options& options) {
+  run("attention_backward", [&] {
+    const BackwardProblem problem = make_backward_problem(inputs, gradients, options);
+    switch (make_plan(problem, machine()).kernel) {
+      case Kernel::reference:
+        reference::attention_backward(problem);
+        break;
+    }
+  });
+}
+
+void merge(std::span<const Partial> parts, const MutableTensorView& out, const MutableRowView& lse) {
+  run("merge", [&] { reference::merge(make_merge_problem(parts, out, lse)); });
+}
+
+std::string explain(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
+                    const Options& options, const Outputs& outputs) {
+  return make_plan(make_problem(q, k, v, out, options, outputs, Pointers::ignored), machine()).describe();
+}
+
+const char* version() { return KEEL_VERSION; }
+
+}  // namespace keel

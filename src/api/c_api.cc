@@ -1,0 +1,181 @@
+#include "keel/c_api.h"
+
+#include <cmath>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "keel/attention.h"
+
+namespace {
+
+thread_local std::string last_error;
+
+// Runs `work` and turns what it throws into a status and a message.
+template <class Work>
+keel_status guarded(Work work) noexcept {
+  try {
+    last_error.clear();
+    work();
+    return KEEL_OK;
+  } catch (const keel::Error& error) {
+    last_error = error.what();
+    return error.code() == keel::ErrorCode::out_of_memory ? KEEL_OUT_OF_MEMORY : KEEL_INVALID_ARGUMENT;
+  } catch (const std::exception& error) {
+    last_error = error.what();
+    return KEEL_INTERNAL;
+  }
+}
+
+template <std::size_t Rank, class Pointer = void*>
+keel::BasicView<Rank, Pointer> to_view(const keel_view& view) {
+  keel::BasicView<Rank, Pointer> result{view.data, static_cast<keel::DType>(view.dtype), {}, {}};
+  for (std::size_t i = 0; i < Rank; ++i) {
+    result.shape[i] = view.shape[i];
+    result.strides[i] = view.strides[i];
+  }
+  return result;
+}
+
+keel::TensorView input(const keel_view& view) { return to_view<4, const void*>(view); }
+
+const keel_view& present(const keel_view* view, const char* operation, const char* name) {
+  if (view != nullptr) return *view;
+  throw keel::Error(keel::ErrorCode::invalid_argument,
+                    std::string("[") + operation + "] " + name + ": expected a view, got null");
+}
+
+std::span<const std::int64_t> to_span(const int64_t* data, int64_t count, const char* name) {
+  if (count < 0 || (data == nullptr && count > 0)) {
+    throw keel::Error(keel::ErrorCode::invalid_argument,
+                      std::string("[attention] ") + name + ": expected a pointer to a count of at least 0, got count " +
+                          std::to_string(count) + (data == nullptr ? " at null" : ""));
+  }
+  return {data, static_cast<std::size_t>(count)};
+}
+
+keel::Options to_options(const keel_options* o) {
+  if (o == nullptr) return {};
+  keel::Options options;
+  if (!std::isnan(o->scale)) options.scale = o->scale;
+  options.scale_tensor = to_view<3>(o->scale_tensor);
+  if (o->softcap != 0.0) options.softcap = o->softcap;
+  options.mask = input(o->mask);
+  options.bias = input(o->bias);
+  options.causal = static_cast<keel::Causal>(o->causal);
+  options.window = {o->window_left, o->window_right};
+  options.q_lengths = to_span(o->q_lengths, o->q_lengths_count, "q_lengths");
+  options.k_lengths = to_span(o->k_lengths, o->k_lengths_count, "k_lengths");
+  options.q_offsets = to_span(o->q_offsets, o->q_offsets_count, "q_offsets");
+  options.k_offsets = to_span(o->k_offsets, o->k_offsets_count, "k_offsets");
+  options.alibi = to_view<1>(o->alibi);
+  options.sinks = to_view<1>(o->sinks);
+  options.dropout = o->dropout;
+  options.seed = o->seed;
+  options.threads = o->threads;
+  return options;
+}
+
+}  // namespace
+
+extern "C" {
+
+keel_view keel_make_view(const void* data, keel_dtype dtype, int rank, const int64_t* shape) {
+  keel_view view{const_cast<void*>(data), dtype, {}, {}};
+  int64_t step = 1;
+  for (int i = rank; i-- > 0;) {
+    view.shape[i] = shape[i];
+    view.strides[i] = step;
+    if (__builtin_mul_overflow(step, shape[i], &step)) step = INT64_MAX;  // such a shape is refused by the call
+  }
+  return view;
+}
+
+void keel_options_init(keel_options* options) {
+  *options = {};
+  options->scale = NAN;
+  options->window_left = options->window_right = KEEL_UNBOUNDED;
+}
+
+void keel_outputs_init(keel_outputs* outputs) {
+  *outputs = {};
+  outputs->saturation_threshold = keel::Outputs{}.saturation_threshold;
+}
+
+keel_status keel_attention(const keel_view* q, const keel_view* k, const keel_view* v, const keel_view* out,
+                           const keel_options* options, const keel_outputs* outputs) {
+  return guarded([&] {
+    keel::Outputs requests;
+    std::vector<keel::HeadStatistics> heads;
+    if (outputs != nullptr) {
+      requests.lse = to_view<3>(outputs->lse);
+      requests.max_logit = to_view<3>(outputs->max_logit);
+      requests.entropy = to_view<3>(outputs->entropy);
+      requests.max_weight = to_view<3>(outputs->max_weight);
+      requests.logit_mean = to_view<3>(outputs->logit_mean);
+      requests.logit_var = to_view<3>(outputs->logit_var);
+      requests.visible = to_view<3>(outputs->visible);
+      requests.weights = to_view<4>(outputs->weights);
+      requests.saturation_threshold = outputs->saturation_threshold;
+      if (outputs->heads_count < 0 || (outputs->heads == nullptr && outputs->heads_count > 0)) {
+        throw keel::Error(keel::ErrorCode::invalid_argument,
+                          "[attention] heads: expected a pointer to a count of at least 0, got count " +
+                              std::to_string(outputs->heads_count));
+      }
+      heads.resize(static_cast<std::size_t>(outputs->heads_count));
+      requests.heads = heads;
+    }
+    keel::attention(input(present(q, "attention", "q")), input(present(k, "attention", "k")),
+                    input(present(v, "attention", "v")), to_view<4>(present(out, "attention", "out")),
+                    to_options(options), requests);
+    for (std::size_t i = 0; i < heads.size(); ++i) {
+      outputs->heads[i] = {heads[i].max_logit,          heads[i].mean_entropy, heads[i].min_entropy,
+                           heads[i].normalised_entropy, heads[i].saturated,    heads[i].rows};
+    }
+  });
+}
+
+keel_status keel_attention_backward(const keel_backward_inputs* inputs, const keel_gradients* gradients,
+                                    const keel_options* options) {
+  return guarded([&] {
+    if (inputs == nullptr || gradients == nullptr) {
+      throw keel::Error(keel::ErrorCode::invalid_argument, std::string("[attention_backward] ") +
+                                                               (inputs == nullptr ? "inputs" : "gradients") +
+                                                               ": expected a structure, got null");
+    }
+    keel::attention_backward({.q = input(inputs->q),
+                              .k = input(inputs->k),
+                              .v = input(inputs->v),
+                              .out = input(inputs->out),
+                              .lse = to_view<3>(inputs->lse),
+                              .dout = input(inputs->dout),
+                              .dlse = to_view<3>(inputs->dlse)},
+                             {.dq = to_view<4>(gradients->dq),
+                              .dk = to_view<4>(gradients->dk),
+                              .dv = to_view<4>(gradients->dv),
+                              .dbias = to_view<4>(gradients->dbias),
+                              .dscale = to_view<3>(gradients->dscale),
+                              .dsinks = to_view<1>(gradients->dsinks)},
+                             to_options(options));
+  });
+}
+
+keel_status keel_merge(const keel_partial* parts, int64_t count, const keel_view* out, const keel_view* lse) {
+  return guarded([&] {
+    if (count < 0 || (parts == nullptr && count > 0)) {
+      throw keel::Error(
+          keel::ErrorCode::invalid_argument,
+          "[merge] parts: expected a pointer to a count of at least 0, got count " + std::to_string(count));
+    }
+    std::vector<keel::Partial> list;
+    for (int64_t i = 0; i < count; ++i) list.push_back({input(parts[i].out), to_view<3>(parts[i].lse)});
+    keel::merge(list, to_view<4>(present(out, "merge", "out")),
+                lse != nullptr ? to_view<3>(*lse) : keel::MutableRowView{});
+  });
+}
+
+const char* keel_last_error(void) { return last_error.c_str(); }
+
+const char* keel_version(void) { return keel::version(); }
+
+}  // extern "C"

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <vector>
+
+#include "core/problem.h"
+
+namespace keel {
+
+// The per-head statistics, made of the rows'. Where the caller asked for heads but not for the rows they need, the
+// constructor puts views of its own memory into the problem's outputs.
+class HeadRows {
+ public:
+  explicit HeadRows(Problem& problem);
+  void reduce(const Problem& problem) const;
+
+ private:
+  std::vector<double> memory_;
+};
+
+}  // namespace keel

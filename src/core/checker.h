@@ -1,0 +1,128 @@
+#pragma once
+
+#include <cmath>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "core/layout.h"
+#include "core/message.h"
+#include "core/problem.h"
+
+namespace keel {
+
+// The checks that Problem is made of. Each raises "[operation] argument: expected …, got …". Memory is gathered on the
+// way and compared at the end by check_memory().
+class Checker {
+ public:
+  Checker(const char* operation, Pointers pointers) : operation_(operation), pointers_(pointers) {}
+
+  template <class... Parts>
+  [[noreturn]] void refuse(const Parts&... parts) const {
+    throw Error(ErrorCode::invalid_argument, concat("[", operation_, "] ", parts...));
+  }
+
+  // Sizes, extent, alignment and pointer of a view that is read.
+  template <std::size_t Rank, class Pointer>
+  void input(const char* name, const BasicView<Rank, Pointer>& view) {
+    storage(name, view);
+    memory_.push_back({name, layout_of(view), false});
+  }
+
+  // The same for a view that is written: its elements must not overlap. Dimensions with stride 0 are summed over where
+  // `reduces` says so, and refused otherwise.
+  template <std::size_t Rank>
+  void output(const char* name, const BasicView<Rank, void*>& view, bool reduces = false) {
+    storage(name, view);
+    Layout layout = layout_of(view);
+    if (reduces) {
+      for (std::size_t i = 0; i < Rank; ++i) {
+        if (layout.strides[i] == 0 && layout.shape[i] > 1) layout.shape[i] = 1;
+      }
+    }
+    if (!has_distinct_elements(layout)) {
+      refuse(name, ": expected strides that keep elements apart, got ", text_of(view.strides), " for shape ",
+             text_of(view.shape));
+    }
+    memory_.push_back({name, layout, true});
+  }
+
+  template <std::size_t Rank, class Pointer>
+  void shape(const char* name, const BasicView<Rank, Pointer>& view, const std::array<std::int64_t, Rank>& expected,
+             const char* meaning) const {
+    if (view.shape != expected) {
+      refuse(name, ": expected shape ", meaning, " = ", text_of(expected), ", got ", text_of(view.shape));
+    }
+  }
+
+  // Like shape(), with 1 allowed in any dimension; the view then gets the full size and stride 0 there.
+  template <std::size_t Rank, class Pointer>
+  void broadcast(const char* name, BasicView<Rank, Pointer>& view, const std::array<std::int64_t, Rank>& full,
+                 const char* meaning) const {
+    const auto given = view.shape;
+    for (std::size_t i = 0; i < Rank; ++i) {
+      if (given[i] != full[i] && given[i] != 1) {
+        refuse(name, ": expected shape ", meaning, " = ", text_of(full), ", or 1 in any place, got ", text_of(given));
+      }
+      if (given[i] == 1) view.strides[i] = 0;
+      view.shape[i] = full[i];
+    }
+  }
+
+  template <std::size_t Rank, class Pointer>
+  void dtype(const char* name, const BasicView<Rank, Pointer>& view, std::initializer_list<DType> allowed) const {
+    std::string names;
+    for (const DType dtype : allowed) {
+      if (view.dtype == dtype) return;
+      if (names.find(name_of(dtype)) == std::string::npos)
+        names += (names.empty() ? "" : " or ") + std::string(name_of(dtype));
+    }
+    refuse(name, ": expected dtype ", names, ", got ", name_of(view.dtype));
+  }
+
+  template <std::size_t Rank, class Pointer>
+  void floating(const char* name, const BasicView<Rank, Pointer>& view) const {
+    if (!is_floating(view.dtype)) {
+      refuse(name, ": expected dtype f64, f32, f16 or bf16, got ", name_of(view.dtype));
+    }
+  }
+
+  // No output may share memory with an input or another output.
+  void check_memory() const;
+
+ private:
+  struct Memory {
+    const char* name;
+    Layout layout;
+    bool written;
+  };
+
+  template <std::size_t Rank, class Pointer>
+  void storage(const char* name, const BasicView<Rank, Pointer>& view) const {
+    for (const std::int64_t size : view.shape) {
+      if (size < 0 || size > kMaxSize) {
+        refuse(name, ": expected sizes from 0 to 2^40, got shape ", text_of(view.shape));
+      }
+    }
+    if (size_of(view.dtype) == 0) refuse(name, ": expected a known dtype, got code ", static_cast<int>(view.dtype));
+    const Layout layout = layout_of(view);
+    if (!extent_fits(layout)) {
+      refuse(name, ": expected elements within 2^60 bytes, got shape ", text_of(view.shape), " with strides ",
+             text_of(view.strides));
+    }
+    if (pointers_ == Pointers::ignored || is_empty(layout)) return;
+    if (view.data == nullptr) refuse(name, ": expected a pointer to data of shape ", text_of(view.shape), ", got null");
+    if (layout.base % static_cast<std::uintptr_t>(layout.item) != 0) {
+      refuse(name, ": expected data aligned to the ", layout.item, " bytes of ", name_of(view.dtype),
+             ", got an address ", layout.base % static_cast<std::uintptr_t>(layout.item), " bytes past that");
+    }
+  }
+
+  static constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;
+
+  const char* operation_;
+  Pointers pointers_;
+  std::vector<Memory> memory_;
+};
+
+}  // namespace keel

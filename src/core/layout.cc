@@ -1,0 +1,131 @@
+#include "core/layout.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace keel {
+namespace {
+
+std::int64_t magnitude(std::int64_t x) { return x < 0 ? -x : x; }
+
+constexpr std::int64_t kMaxBytes = std::int64_t{1} << 60;  // beyond any address space; sums of two such still fit
+
+// Bytes that a view reaches below and above its base (to the highest element's first byte); false past kMaxBytes.
+bool reach(const Layout& layout, std::int64_t& below, std::int64_t& above) {
+  below = above = 0;
+  for (int i = 0; i < layout.rank; ++i) {
+    std::int64_t span = 0;
+    if (layout.strides[i] == std::numeric_limits<std::int64_t>::min()) return false;
+    if (__builtin_mul_overflow(magnitude(layout.strides[i]), layout.shape[i] - 1, &span)) return false;
+    if (__builtin_mul_overflow(span, layout.item, &span)) return false;
+    std::int64_t& side = layout.strides[i] < 0 ? below : above;
+    if (__builtin_add_overflow(side, span, &side)) return false;
+  }
+  std::int64_t total = 0;
+  return !__builtin_add_overflow(below, above, &total) && total < kMaxBytes;
+}
+
+// Is there 0 ≤ x_i ≤ count_i with Σ step_i·x_i = target? Depth first over the terms by falling step; what the later
+// terms can still add bounds each x_i, so nested strides leave one or two candidates a level.
+class SubsetSum {
+ public:
+  void add(std::int64_t step, std::int64_t count) {
+    if (step == 0 || count == 0) return;
+    for (int i = 0; i < size_; ++i) {
+      if (terms_[i].step == step) {
+        terms_[i].count += count;
+        return;
+      }
+    }
+    terms_[size_++] = {step, count, 0};
+  }
+
+  bool reaches(std::int64_t target) {
+    std::sort(terms_.begin(), terms_.begin() + size_, [](const Term& a, const Term& b) { return a.step > b.step; });
+    std::int64_t rest = 0;
+    for (int i = size_; i-- > 0;) {
+      terms_[i].rest = rest;
+      rest += terms_[i].step * terms_[i].count;
+    }
+    return target >= 0 && target <= rest && search(0, target);
+  }
+
+ private:
+  struct Term {
+    std::int64_t step, count, rest;  // rest: the most that later terms add
+  };
+  static constexpr int kMaxWork = 100000;
+
+  bool search(int level, std::int64_t target) {
+    if (target == 0) return true;
+    if (level == size_) return false;
+    if (++work_ > kMaxWork) return true;
+    const Term& term = terms_[level];
+    const std::int64_t most = std::min(term.count, target / term.step);
+    const std::int64_t missing = target - term.rest;
+    const std::int64_t least = missing <= 0 ? 0 : (missing + term.step - 1) / term.step;
+    for (std::int64_t x = most; x >= least; --x) {
+      if (search(level + 1, target - x * term.step)) return true;
+    }
+    return false;
+  }
+
+  std::array<Term, 10> terms_{};  // four dimensions and the bytes of an element, twice
+  int size_ = 0;
+  int work_ = 0;
+};
+
+}  // namespace
+
+bool is_empty(const Layout& layout) {
+  for (int i = 0; i < layout.rank; ++i) {
+    if (layout.shape[i] == 0) return true;
+  }
+  return false;
+}
+
+bool extent_fits(const Layout& layout) {
+  std::int64_t below = 0, above = 0;
+  return is_empty(layout) || reach(layout, below, above);
+}
+
+bool has_distinct_elements(const Layout& layout) {
+  if (is_empty(layout)) return true;
+  struct Dimension {
+    std::int64_t stride = 0, steps = 0;
+  };
+  std::array<Dimension, 4> dims{};
+  for (int i = 0; i < layout.rank; ++i) dims[i] = {magnitude(layout.strides[i]), layout.shape[i] - 1};
+  std::sort(dims.begin(), dims.end(), [](const Dimension& a, const Dimension& b) { return a.stride < b.stride; });
+  std::int64_t reached = 0;  // fits: extent_fits() holds
+  for (const Dimension& dim : dims) {
+    if (dim.steps == 0) continue;
+    if (dim.stride <= reached) return false;
+    reached += dim.stride * dim.steps;
+  }
+  return true;
+}
+
+bool share_memory(const Layout& a, const Layout& b) {
+  if (is_empty(a) || is_empty(b)) return false;
+  std::int64_t a_below = 0, a_above = 0, b_below = 0, b_above = 0;
+  if (!reach(a, a_below, a_above) || !reach(b, b_below, b_above)) return true;
+  const std::uintptr_t a_low = a.base - static_cast<std::uintptr_t>(a_below);
+  const std::uintptr_t b_low = b.base - static_cast<std::uintptr_t>(b_below);
+  const auto a_size = static_cast<std::uintptr_t>(a_below + a_above + a.item);
+  const auto b_size = static_cast<std::uintptr_t>(b_below + b_above + b.item);
+  if (a_low <= b_low ? b_low - a_low >= a_size : a_low - b_low >= b_size) return false;
+
+  // a_low + Σ a-steps = b_low + Σ b-steps; with every b-index counted from its far end all signs become plus.
+  SubsetSum sum;
+  for (const Layout* layout : {&a, &b}) {
+    for (int i = 0; i < layout->rank; ++i) {
+      if (layout->shape[i] > 1) sum.add(magnitude(layout->strides[i]) * layout->item, layout->shape[i] - 1);
+    }
+    sum.add(1, layout->item - 1);
+  }
+  const std::uintptr_t b_high = b_low + b_size - 1;
+  return b_high >= a_low && sum.reaches(static_cast<std::int64_t>(b_high - a_low));
+}
+
+}  // namespace keel

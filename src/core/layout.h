@@ -1,0 +1,43 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "keel/view.h"
+
+namespace keel {
+
+// Where the elements of a view lie: `rank` dimensions of `shape` elements, `strides` elements apart, from address
+// `base`.
+struct Layout {
+  std::uintptr_t base = 0;
+  std::int64_t item = 1;  // bytes an element
+  int rank = 0;
+  std::array<std::int64_t, 4> shape{};
+  std::array<std::int64_t, 4> strides{};
+};
+
+template <std::size_t Rank, class Pointer>
+Layout layout_of(const BasicView<Rank, Pointer>& view) {
+  Layout layout{reinterpret_cast<std::uintptr_t>(view.data), size_of(view.dtype), static_cast<int>(Rank), {}, {}};
+  for (std::size_t i = 0; i < Rank; ++i) {
+    layout.shape[i] = view.shape[i];
+    layout.strides[i] = view.strides[i];
+  }
+  return layout;
+}
+
+bool is_empty(const Layout& layout);
+
+// Whether all elements lie within 2^60 bytes, so that no offset can overflow.
+bool extent_fits(const Layout& layout);
+
+// Whether each element has a place of its own. Exact for layouts whose dimensions nest (each stride steps over all that
+// the smaller ones reach), which every slice, transpose or reshape of an array is; others count as overlapping.
+bool has_distinct_elements(const Layout& layout);
+
+// Whether two views share a byte. Exact but for a bound on the work, past which the answer is yes: interleaved views
+// such as the q, k and v of one packed array are told apart.
+bool share_memory(const Layout& a, const Layout& b);
+
+}  // namespace keel

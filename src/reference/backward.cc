@@ -1,0 +1,128 @@
+#include <cmath>
+#include <vector>
+
+#include "reference/reference.h"
+#include "reference/row.h"
+
+namespace keel::reference {
+namespace {
+
+// A float64 sum for every element of a gradient view, added to in any order of rows and rounded to the view once.
+template <std::size_t Rank>
+class Accumulator {
+ public:
+  explicit Accumulator(const BasicView<Rank, void*>& view) : view_(view) {
+    if (!view.given()) return;
+    std::size_t size = 1;
+    for (std::size_t i = 0; i < Rank; ++i) {
+      reduced_[i] = view.shape[i] > 1 && view.strides[i] == 0;
+      extents_[i] = reduced_[i] ? 1 : view.shape[i];
+      size *= static_cast<std::size_t>(extents_[i]);
+    }
+    sums_.assign(size, 0.0);
+  }
+
+  bool wanted() const { return view_.given(); }
+
+  template <class... Index>
+  void add(double value, Index... index) {
+    sums_[place({index...})] += value;
+  }
+
+  void write() const {
+    if (!wanted() || sums_.empty()) return;
+    std::array<std::int64_t, Rank> index{};
+    for (std::size_t at = 0; at < sums_.size(); ++at) {
+      std::int64_t offset = 0;
+      for (std::size_t i = 0; i < Rank; ++i) offset += index[i] * view_.strides[i];
+      store(view_.data, view_.dtype, offset, sums_[at]);
+      for (std::size_t i = Rank; i-- > 0 && ++index[i] == extents_[i];) index[i] = 0;
+    }
+  }
+
+ private:
+  std::size_t place(const std::array<std::int64_t, Rank>& index) const {
+    std::int64_t at = 0;
+    for (std::size_t i = 0; i < Rank; ++i) at = at * extents_[i] + (reduced_[i] ? 0 : index[i]);
+    return static_cast<std::size_t>(at);
+  }
+
+  BasicView<Rank, void*> view_;
+  std::array<bool, Rank> reduced_{};
+  std::array<std::int64_t, Rank> extents_{};
+  std::vector<double> sums_;
+};
+
+}  // namespace
+
+// Gradients of forward.cc, each formula beside the line it differentiates. The weights are computed anew from q and k,
+// so the given out and lse are not read.
+void attention_backward(const BackwardProblem& problem) {
+  const Problem& f = problem.forward;
+  const Gradients& g = problem.gradients;
+  const std::int64_t d_k = f.d_k, d_v = f.d_v;
+  Accumulator<4> dq_sum(g.dq), dk_sum(g.dk), dv_sum(g.dv), dbias_sum(g.dbias);
+  Accumulator<3> dscale_sum(g.dscale);
+  Accumulator<1> dsinks_sum(g.dsinks);
+  Row row;
+  std::vector<double> dp;
+  for (std::int64_t e = 0; e < f.entries(); ++e) {
+    const Entry entry = f.entry(e);
+    const std::int64_t b = entry.batch;
+    for (std::int64_t h = 0; h < f.q_heads; ++h) {
+      const std::int64_t hk = f.kv_head(h);
+      const auto q = head_rows(f.q, b, h, entry.q_begin, entry.q_rows);
+      const auto k = head_rows(f.k, b, hk, entry.k_begin, entry.k_len);
+      const auto v = head_rows(f.v, b, hk, entry.k_begin, entry.k_len);
+      const auto dout = head_rows(problem.dout, b, h, entry.q_begin, entry.q_rows);
+      for (std::int64_t i = 0; i < entry.q_len; ++i) {
+        const std::int64_t iq = entry.q_begin + i;
+        const double* const qi = q.data() + i * d_k;
+        const double* const doi = dout.data() + i * d_v;
+        compute_row(f, e, h, i, qi, k.data(), row);
+        if (row.count == 0) continue;  // a fully masked row has no gradient
+
+        // pass 4: o = Σ p·z·v    dv += p·z·do    dp = z·(do·v)
+        dp.assign(row.p.size(), 0.0);
+        double D = 0.0;  // Σ p·dp = do·o
+        for (std::int64_t j = 0; j < entry.k_len; ++j) {
+          if (!row.visible[j]) continue;
+          double dov = 0.0;
+          for (std::int64_t c = 0; c < d_v; ++c) dov += doi[c] * v[j * d_v + c];
+          dp[j] = row.z[j] == 0.0 ? 0.0 : row.z[j] * dov;
+          D += row.p[j] * dp[j];
+          if (!dv_sum.wanted()) continue;
+          for (std::int64_t c = 0; c < d_v; ++c) {
+            dv_sum.add(row.p[j] * row.z[j] * doi[c], b, hk, entry.k_begin + j, c);
+          }
+        }
+        const double dlse = problem.dlse.given() ? load_at(problem.dlse, b, h, iq) : 0.0;
+
+        // pass 2: p = exp(s − lse)    ds = p·(dp − D + dlse), likewise for the sink, whose dp is 0
+        if (dsinks_sum.wanted()) dsinks_sum.add(row.p_sink * (dlse - D), h);
+        for (std::int64_t j = 0; j < entry.k_len; ++j) {
+          if (!row.visible[j]) continue;
+          const double ds = row.p[j] * (dp[j] - D + dlse);
+          const std::int64_t jk = entry.k_begin + j;
+
+          // pass 1: s = c·tanh(scale·(q·k)/c) + bias    slope = 1 − tanh²
+          if (dbias_sum.wanted()) dbias_sum.add(ds, b, h, iq, jk);
+          const double dx = ds * row.slope[j];
+          if (dscale_sum.wanted()) dscale_sum.add(dx * row.dot[j], b, h, iq);
+          for (std::int64_t c = 0; c < d_k; ++c) {
+            if (dq_sum.wanted()) dq_sum.add(dx * row.scale * k[j * d_k + c], b, h, iq, c);
+            if (dk_sum.wanted()) dk_sum.add(dx * row.scale * qi[c], b, hk, jk, c);
+          }
+        }
+      }
+    }
+  }
+  dq_sum.write();
+  dk_sum.write();
+  dv_sum.write();
+  dbias_sum.write();
+  dscale_sum.write();
+  dsinks_sum.write();
+}
+
+}  // namespace keel::reference

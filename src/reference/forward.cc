@@ -1,0 +1,97 @@
+#include <cmath>
+#include <vector>
+
+#include "reference/reference.h"
+#include "reference/row.h"
+
+namespace keel::reference {
+namespace {
+
+// x·log(x) and its limit at 0, NaN kept.
+double x_log_x(double x) { return x == 0.0 ? 0.0 : x * std::log(x); }
+
+// The statistics of a row, b h iq being its place in the tensors. They are defined by these lines.
+void report(const Outputs& out, const Row& row, std::int64_t b, std::int64_t h, std::int64_t iq) {
+  const bool masked = row.count == 0;
+  const auto put = [&](const MutableRowView& view, double value) {
+    if (view.given()) store_at(view, value, b, h, iq);
+  };
+  put(out.visible, static_cast<double>(row.count));
+  put(out.lse, row.lse);
+  put(out.max_logit, row.m);
+  put(out.max_weight, masked ? 0.0 : std::exp(row.m - row.lse));
+  double entropy = -x_log_x(row.p_sink), mean = 0.0, var = 0.0;
+  for (const double p : row.p) entropy -= x_log_x(p);
+  for (std::size_t j = 0; j < row.s.size(); ++j) {
+    if (row.visible[j]) mean += row.s[j] / static_cast<double>(row.count);
+  }
+  for (std::size_t j = 0; j < row.s.size(); ++j) {
+    if (row.visible[j]) var += (row.s[j] - mean) * (row.s[j] - mean) / static_cast<double>(row.count);
+  }
+  put(out.entropy, masked ? 0.0 : entropy);
+  put(out.logit_mean, mean);
+  put(out.logit_var, var);
+}
+
+}  // namespace
+
+void attention(const Problem& problem) {
+  const Outputs& outputs = problem.outputs;
+  Row row;
+  std::vector<double> o(static_cast<std::size_t>(problem.d_v));
+  for (std::int64_t e = 0; e < problem.entries(); ++e) {
+    const Entry entry = problem.entry(e);
+    const std::int64_t b = entry.batch;
+    for (std::int64_t h = 0; h < problem.q_heads; ++h) {
+      const auto q = head_rows(problem.q, b, h, entry.q_begin, entry.q_rows);
+      const auto k = head_rows(problem.k, b, problem.kv_head(h), entry.k_begin, entry.k_len);
+      const auto v = head_rows(problem.v, b, problem.kv_head(h), entry.k_begin, entry.k_len);
+      for (std::int64_t i = 0; i < entry.q_rows; ++i) {
+        const std::int64_t iq = entry.q_begin + i;
+        compute_row(problem, e, h, i, q.data() + i * problem.d_k, k.data(), row);  // passes 1 to 3
+
+        // pass 4: o = Σ p·z·v over the visible keys
+        o.assign(o.size(), 0.0);
+        for (std::int64_t j = 0; j < entry.k_len; ++j) {
+          if (!row.visible[j]) continue;
+          for (std::int64_t c = 0; c < problem.d_v; ++c) o[c] += row.p[j] * row.z[j] * v[j * problem.d_v + c];
+        }
+        for (std::int64_t c = 0; c < problem.d_v; ++c) store_at(problem.out, o[c], b, h, iq, c);
+        report(outputs, row, b, h, iq);
+        if (outputs.weights.given()) {
+          for (std::int64_t j = 0; j < problem.n_k; ++j) {
+            const bool own = j >= entry.k_begin && j < entry.k_begin + entry.k_len;
+            const double weight = own ? row.p[j - entry.k_begin] * row.z[j - entry.k_begin] : 0.0;
+            store_at(outputs.weights, weight, b, h, iq, j);
+          }
+        }
+      }
+    }
+  }
+}
+
+void merge(const MergeProblem& problem) {
+  const auto& shape = problem.out.shape;
+  std::vector<double> o(static_cast<std::size_t>(shape[3]));
+  for (std::int64_t b = 0; b < shape[0]; ++b) {
+    for (std::int64_t h = 0; h < shape[1]; ++h) {
+      for (std::int64_t i = 0; i < shape[2]; ++i) {
+        double top = -INFINITY, l = 0.0;
+        for (const Partial& part : problem.parts) top = std::fmax(top, load_at(part.lse, b, h, i));
+        o.assign(o.size(), 0.0);
+        for (const Partial& part : problem.parts) {
+          const double lse = load_at(part.lse, b, h, i);
+          if (lse == -INFINITY) continue;  // saw no key
+          const double w = std::exp(lse - top);
+          l += w;
+          for (std::int64_t c = 0; c < shape[3]; ++c) o[c] += w * load_at(part.out, b, h, i, c);
+        }
+        const bool masked = top == -INFINITY && l == 0.0;
+        for (std::int64_t c = 0; c < shape[3]; ++c) store_at(problem.out, masked ? 0.0 : o[c] / l, b, h, i, c);
+        if (problem.lse.given()) store_at(problem.lse, masked ? -INFINITY : top + std::log(l), b, h, i);
+      }
+    }
+  }
+}
+
+}  // namespace keel::reference

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "core/problem.h"
+
+// The oracle: attention in float64, plain loops, every feature. All other code of Keel is checked against it, and it
+// serves the calls that no fast kernel serves. One thread, O(n_k) memory a row beside float64 copies of one head of k
+// and v.
+namespace keel::reference {
+
+void attention(const Problem& problem);
+void attention_backward(const BackwardProblem& problem);
+void merge(const MergeProblem& problem);
+
+}  // namespace keel::reference

@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cmath>
+#include <vector>
+
+#include "core/dropout.h"
+#include "core/element.h"
+#include "core/problem.h"
+
+namespace keel::reference {
+
+// Rows [begin, begin + rows) of one head as float64, (rows, d).
+inline std::vector<double> head_rows(const TensorView& x, std::int64_t batch, std::int64_t head, std::int64_t begin,
+                                     std::int64_t rows) {
+  const std::int64_t d = x.shape[3];
+  std::vector<double> copy(static_cast<std::size_t>(rows * d));
+  for (std::int64_t n = 0; n < rows; ++n) {
+    for (std::int64_t c = 0; c < d; ++c) copy[n * d + c] = load_at(x, batch, head, begin + n, c);
+  }
+  return copy;
+}
+
+// One query row of one head, from the scores to the weights. Vectors hold a value a key of the entry; what masks hide
+// is 0 everywhere and has `visible` false, whatever k holds there.
+struct Row {
+  std::vector<char> visible;
+  std::vector<double> dot;    // q·k
+  std::vector<double> slope;  // d(softcap)/ds: 1 − tanh²(s/c), or 1
+  std::vector<double> s;      // the score that enters the softmax
+  std::vector<double> p;      // softmax weights
+  std::vector<double> z;      // dropout's multiplier of each weight: 1 without dropout
+  double scale = 1.0;
+  std::int64_t count = 0;  // visible keys
+  double m = 0.0;          // largest visible score
+  double lse = 0.0;
+  double p_sink = 0.0;
+  double sink = 0.0;
+};
+
+// Whether mask and bias leave key j to query i, both counted in the tensors' rows.
+inline bool allowed(const Problem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
+  const Options& o = problem.options;
+  if (o.mask.given() && load_at(o.mask, b, h, i, j) == 0.0) return false;
+  return !(o.bias.given() && load_at(o.bias, b, h, i, j) == -INFINITY);
+}
+
+// Row i of entry e, head h; q (d_k) and k (k_len, d_k) as float64. Pass numbers are those of backward.cc.
+inline void compute_row(const Problem& problem, std::int64_t e, std::int64_t h, std::int64_t i, const double* q,
+                        const double* k, Row& row) {
+  const Options& o = problem.options;
+  const Entry entry = problem.entry(e);
+  const std::int64_t b = entry.batch, iq = entry.q_begin + i, d = problem.d_k;
+  const auto n = static_cast<std::size_t>(entry.k_len);
+  for (auto* values : {&row.dot, &row.slope, &row.s, &row.p, &row.z}) values->assign(n, 0.0);
+  row.visible.assign(n, 0);
+  row.count = 0;
+  row.m = -INFINITY;
+  row.lse = -INFINITY;
+  row.p_sink = 0.0;
+  row.sink = o.sinks.given() ? load_at(o.sinks, h) : -INFINITY;
+  row.scale = o.scale_tensor.given() ? load_at(o.scale_tensor, b, h, iq) : problem.scale;
+  const double alibi = o.alibi.given() ? load_at(o.alibi, h) : 0.0;
+  const std::int64_t at = i + problem.diagonal(entry);
+
+  // pass 1: scores.   s = scale·(q·k) → softcap → + bias → + ALiBi
+  bool nan = false;
+  const KeyRange keys = problem.key_range(entry, i);
+  for (std::int64_t j = keys.begin; j < keys.end; ++j) {
+    const std::int64_t jk = entry.k_begin + j;
+    if (!allowed(problem, b, h, iq, jk)) continue;
+    double dot = 0.0;
+    for (std::int64_t c = 0; c < d; ++c) dot += q[c] * k[j * d + c];
+    double s = row.scale * dot;
+    row.slope[j] = 1.0;
+    if (o.softcap) {
+      const double t = std::tanh(s / *o.softcap);
+      s = *o.softcap * t;
+      row.slope[j] = 1.0 - t * t;
+    }
+    if (o.bias.given()) s += load_at(o.bias, b, h, iq, jk);
+    if (o.alibi.given()) s -= alibi * static_cast<double>(std::abs(at - j));
+    row.visible[j] = 1;
+    row.dot[j] = dot;
+    row.s[j] = s;
+    row.count += 1;
+    nan = nan || std::isnan(s);
+    row.m = std::max(row.m, s);
+  }
+  if (row.count == 0) return;
+  if (nan) row.m = NAN;
+
+  // pass 2: softmax.   p = exp(s − lse),  lse = log(Σ exp(s) + exp(sink))
+  const double top = nan ? NAN : std::max(row.m, row.sink);
+  double l = o.sinks.given() ? std::exp(row.sink - top) : 0.0;
+  for (std::int64_t j = keys.begin; j < keys.end; ++j) {
+    if (row.visible[j]) l += row.p[j] = std::exp(row.s[j] - top);
+  }
+  row.lse = top + std::log(l);
+  row.p_sink = o.sinks.given() ? std::exp(row.sink - top) / l : 0.0;
+  const Dropout dropout(o.dropout, o.seed);
+  for (std::int64_t j = keys.begin; j < keys.end; ++j) {
+    if (!row.visible[j]) continue;
+    row.p[j] /= l;
+    row.z[j] = o.dropout > 0.0 ? dropout.multiplier(e, h, i, j) : 1.0;  // pass 3: dropout
+  }
+}
+
+}  // namespace keel::reference
