@@ -1,7 +1,9 @@
 #include "keel/attention.h"
 
 #include <new>
+#include <vector>
 
+#include "api/execute.h"
 #include "api/heads.h"
 #include "core/problem.h"
 #include "plan/plan.h"
@@ -29,11 +31,7 @@ void attention(const TensorView& q, const TensorView& k, const TensorView& v, co
   run("attention", [&] {
     Problem problem = make_problem(q, k, v, out, options, outputs);
     HeadRows rows(problem);  // gives the problem the row statistics that the heads' are made of
-    switch (make_plan(problem, machine()).kernel) {
-      case Kernel::reference:
-        reference::attention(problem);
-        break;
-    }
+    execute(problem, make_plan(problem, machine()));
     rows.reduce(problem);
   });
 }
@@ -41,11 +39,7 @@ void attention(const TensorView& q, const TensorView& k, const TensorView& v, co
 void attention_backward(const BackwardInputs& inputs, const Gradients& gradients, const Options& options) {
   run("attention_backward", [&] {
     const BackwardProblem problem = make_backward_problem(inputs, gradients, options);
-    switch (make_plan(problem, machine()).kernel) {
-      case Kernel::reference:
-        reference::attention_backward(problem);
-        break;
-    }
+    reference::attention_backward(problem);  // no fast kernel serves it yet
   });
 }
 
@@ -55,7 +49,9 @@ void merge(std::span<const Partial> parts, const MutableTensorView& out, const M
 
 std::string explain(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
                     const Options& options, const Outputs& outputs) {
-  return make_plan(make_problem(q, k, v, out, options, outputs, Pointers::ignored), machine()).describe();
+  std::vector<std::string> reasons;
+  const Plan plan = make_plan(make_problem(q, k, v, out, options, outputs, Pointers::ignored), machine(), {}, &reasons);
+  return describe(plan, reasons);
 }
 
 const char* version() { return KEEL_VERSION; }

@@ -1,40 +1,143 @@
 #include "plan/plan.h"
 
+#include <hwy/targets.h>
+
+#include <algorithm>
+
 #include "core/message.h"
 
 namespace keel {
 namespace {
 
-constexpr const char* name_of(Kernel kernel) {
-  switch (kernel) {
-    case Kernel::reference:
-      return "reference (float64 oracle)";
-  }
-  return "unknown";
+constexpr std::int64_t kRowGranule = 12;     // a strip of the kernel
+constexpr std::int64_t kMaxRows = 384;       // beyond that packing is already a hundredth of the work
+constexpr std::int64_t kMinRows = 96;        // below that packing shows
+constexpr std::int64_t kTasksPerThread = 4;  // enough for uneven tasks to even out
+constexpr double kAloneFlops = 2e6;          // waking another thread costs about as much as this many
+constexpr std::int64_t kKeyBlock = 256;
+constexpr std::int64_t kKeyChunk = 4096;
+
+std::int64_t whole(std::int64_t n, std::int64_t of) { return (n + of - 1) / of * of; }
+std::int64_t parts(std::int64_t n, std::int64_t of) { return (n + of - 1) / of; }
+
+// Keys a block: k and v of the block should leave most of the second-level cache to the rows. A function of the head
+// sizes and the machine alone, never of the number of queries, because the order of sums follows it.
+std::int64_t choose_key_block(std::int64_t bytes_a_key, const Machine& machine) {
+  std::int64_t keys = kKeyBlock;
+  while (keys > 64 && keys * bytes_a_key > machine.l2_bytes / 2) keys /= 2;
+  return keys;
+}
+
+// Rows a task: as many as the cache holds beside a block of keys, fewer where threads would go idle.
+std::int64_t choose_row_block(std::int64_t bytes_a_row, std::int64_t key_block, std::int64_t rows, std::int64_t heads,
+                              int threads, const Machine& machine) {
+  const std::int64_t fitting = machine.l2_bytes * 6 / 10 / bytes_a_row - key_block;
+  std::int64_t block = std::clamp(fitting, kMinRows, kMaxRows);
+  if (threads > 1) block = std::min(block, std::max(kMinRows, parts(rows * heads, kTasksPerThread * threads)));
+  return whole(std::clamp<std::int64_t>(block, 1, std::max<std::int64_t>(rows, 1)), kRowGranule);
 }
 
 }  // namespace
 
-std::string Plan::describe() const {
-  std::string text =
-      concat("kernel     ", name_of(kernel), "\nthreads    ", threads, "\nworkspace  ", workspace_bytes, " bytes\n");
+Plan make_plan(const Problem& p, const Machine& machine, const Forced& forced, std::vector<std::string>* reasons) {
+  const auto because = [&](const auto&... text) {
+    if (reasons != nullptr) reasons->push_back(concat(text...));
+  };
+  Plan plan;
+  plan.kernel = forced.kernel.value_or(Kernel::streaming);
+  if (plan.kernel == Kernel::reference) {
+    because("the float64 oracle was asked for");
+    plan.workspace_bytes = p.n_k * 41 + (p.n_q * p.d_k + p.n_k * (p.d_k + p.d_v)) * 8;
+    return plan;
+  }
+  plan.target = forced.target != 0 ? forced.target : machine.target_bits.front();
+  because("target ", hwy::TargetName(plan.target), forced.target != 0 ? ", as asked for" : ", the best of this CPU");
+
+  std::int64_t longest = 0;  // keys of an entry
+  std::int64_t rows = 0;     // rows of an entry's head group
+  const std::int64_t group = p.kv_heads > 0 ? p.q_heads / p.kv_heads : 1;
+  for (std::int64_t e = 0; e < p.entries(); ++e) {
+    const Entry entry = p.entry(e);
+    longest = std::max(longest, entry.k_len);
+    rows = std::max(rows, entry.q_rows * group);
+  }
+  const std::int64_t heads = p.entries() * p.kv_heads;
+  const std::int64_t item = size_of(accumulation_dtype(p.dtype));
+  const std::int64_t width = (p.d_k + p.d_v) * item;
+
+  const double flops = 2.0 * static_cast<double>(p.d_k + p.d_v) * static_cast<double>(p.q_heads) *
+                       static_cast<double>(p.n_q) * static_cast<double>(p.batch) * static_cast<double>(longest);
+  int threads = p.options.threads > 0 ? p.options.threads : machine.threads;
+  if (threads > 1 && flops < kAloneFlops) {
+    threads = 1;
+    because("one thread: ", flops / 1e6, " MFLOP are done before another wakes");
+  }
+
+  cpu::Tiles& tiles = plan.tiles;
+  tiles.key_block = forced.tiles.key_block > 0 ? forced.tiles.key_block : choose_key_block(width, machine);
+  tiles.key_chunk = whole(forced.tiles.key_chunk > 0 ? forced.tiles.key_chunk : kKeyChunk, tiles.key_block);
+  tiles.row_block = forced.tiles.row_block > 0
+                        ? whole(forced.tiles.row_block, kRowGranule)
+                        : choose_row_block(width, tiles.key_block, rows, heads, threads, machine);
+  because("blocks of ", tiles.row_block, " rows by ", tiles.key_block, " keys: (", p.d_k, " + ", p.d_v, ") × ", item,
+          " bytes a row and key in a second-level cache of ", machine.l2_bytes / 1024, " KiB");
+
+  const std::int64_t row_tasks = std::max<std::int64_t>(heads * parts(rows, tiles.row_block), 1);
+  const std::int64_t chunks = std::max<std::int64_t>(parts(longest, tiles.key_chunk), 1);
+  const bool can_split = chunks > 1 && !p.outputs.weights.given();
+  plan.split_keys = can_split && forced.split_keys.value_or(threads > 1 && row_tasks < kTasksPerThread * threads);
+  if (plan.split_keys) {
+    because("keys split into ", chunks, " chunks: ", row_tasks, " blocks of rows are too few for ", threads,
+            " threads");
+  }
+  plan.tasks = plan.split_keys ? row_tasks * chunks : row_tasks;
+  plan.threads = static_cast<int>(std::min<std::int64_t>(threads, plan.tasks));
+  const cpu::ForwardKernel kernel = forward_kernel(p, plan);
+  const cpu::ForwardCall call = forward_call(p, plan);
+  plan.workspace_bytes = kernel.workspace_bytes(call) * plan.threads;
+  if (plan.split_keys) plan.workspace_bytes += plan.tasks * kernel.partial_bytes(call, tiles.row_block);
+  return plan;
+}
+
+std::string describe(const Plan& plan, const std::vector<std::string>& reasons) {
+  std::string text;
+  if (plan.kernel == Kernel::reference) {
+    text = "kernel     reference (float64 oracle)\n";
+  } else {
+    text =
+        concat("kernel     streaming\ntarget     ", hwy::TargetName(plan.target), "\ntiles      ", plan.tiles.row_block,
+               " rows × ", plan.tiles.key_block, " keys, merged every ", plan.tiles.key_chunk, " keys\ntasks      ",
+               plan.tasks, plan.split_keys ? " (rows × chunks of keys)\n" : " (blocks of rows)\n");
+  }
+  text += concat("threads    ", plan.threads, "\nworkspace  ", (plan.workspace_bytes + 1023) / 1024, " KiB\n");
   for (const std::string& reason : reasons) text += "because    " + reason + "\n";
   return text;
 }
 
-Plan make_plan(const Problem& problem, const Machine&) {
-  const std::int64_t row = problem.n_k * static_cast<std::int64_t>(5 * sizeof(double) + 1);
-  const std::int64_t heads = (problem.n_q * problem.d_k + problem.n_k * (problem.d_k + problem.d_v)) * 8;
-  return {.kernel = Kernel::reference,
-          .threads = 1,
-          .workspace_bytes = row + heads,
-          .reasons = {"no fast kernel serves the forward pass yet"}};
+cpu::ForwardCall forward_call(const Problem& p, const Plan& plan) {
+  const Options& o = p.options;
+  return {.dtype = p.dtype,
+          .d_k = p.d_k,
+          .d_v = p.d_v,
+          .group = p.kv_heads > 0 ? p.q_heads / p.kv_heads : 1,
+          .tiles = plan.tiles,
+          .scale = p.scale,
+          .softcap = o.softcap.value_or(0.0),
+          .window_left = o.window.left,
+          .window_right = o.causal == Causal::none ? o.window.right : 0,
+          .scale_dtype = o.scale_tensor.dtype,
+          .bias_dtype = o.bias.dtype,
+          .alibi_dtype = o.alibi.dtype,
+          .sinks_dtype = o.sinks.dtype,
+          .dropout = o.dropout,
+          .seed = o.seed,
+          .weights_dtype = p.outputs.weights.dtype,
+          .entropy = p.outputs.entropy.given(),
+          .moments = p.outputs.logit_mean.given() || p.outputs.logit_var.given()};
 }
 
-Plan make_plan(const BackwardProblem& problem, const Machine& machine) {
-  Plan plan = make_plan(problem.forward, machine);
-  plan.reasons = {"no fast kernel serves the backward pass yet"};
-  return plan;
+cpu::ForwardKernel forward_kernel(const Problem& problem, const Plan& plan) {
+  return problem.dtype == DType::f64 ? cpu::forward_kernel_f64(plan.target) : cpu::forward_kernel_f32(plan.target);
 }
 
 }  // namespace keel

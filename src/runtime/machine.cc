@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 
 namespace keel {
@@ -34,6 +35,7 @@ Machine look() {
   m.cpu = cpu_name();
   for (std::int64_t left = hwy::SupportedTargets() & HWY_TARGETS; left != 0; left &= left - 1) {
     m.targets.emplace_back(hwy::TargetName(left & -left));
+    m.target_bits.push_back(left & -left);
   }
   m.threads = usable_processors();
   m.l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, 32 << 10);

@@ -8,10 +8,11 @@ namespace keel {
 
 // What this machine can do, found once.
 struct Machine {
-  std::string cpu;                   // as the processor calls itself
-  std::vector<std::string> targets;  // SIMD targets that the library was built for and the CPU has, best first
-  int threads = 1;                   // processors this process may use
-  std::int64_t l1_bytes = 0;         // data cache of a core; likewise below
+  std::string cpu;                        // as the processor calls itself
+  std::vector<std::string> targets;       // SIMD targets that the library was built for and the CPU has, best first
+  std::vector<std::int64_t> target_bits;  // the same as Highway counts them
+  int threads = 1;                        // processors this process may use
+  std::int64_t l1_bytes = 0;              // data cache of a core; likewise below
   std::int64_t l2_bytes = 0;
   std::int64_t l3_bytes = 0;
 };

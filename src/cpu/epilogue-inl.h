@@ -1,0 +1,84 @@
+// From the running states to what the caller gets: sinks, the division by l, the row statistics.
+#if defined(KEEL_CPU_EPILOGUE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KEEL_CPU_EPILOGUE_INL_H_
+#undef KEEL_CPU_EPILOGUE_INL_H_
+#else
+#define KEEL_CPU_EPILOGUE_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cmath>
+
+#include "cpu/forward.h"
+#include "cpu/pack-inl.h"
+#include "cpu/scratch-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace keel::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Writes one row's statistics; `max` is the largest score without the sink, all scores in units of log 2.
+template <class T>
+HWY_INLINE void WriteStatistics(const ForwardHead& head, std::int64_t g, std::int64_t i, const RowState<T>& state,
+                                double max, double lse) {
+  const auto put = [&](const MutableRows& to, double value) {
+    if (to.data != nullptr) static_cast<T*>(to.data)[g * to.head_stride + i * to.row_stride] = static_cast<T>(value);
+  };
+  const bool masked = state.visible == 0;
+  put(head.lse, lse * kLn2);
+  put(head.max_logit, max * kLn2);
+  if (head.max_weight.data != nullptr) put(head.max_weight, masked ? 0.0 : std::exp2(max - lse));
+  if (head.entropy.data != nullptr) {
+    // H = ln l − w/l; rounding can leave a hair below 0
+    const double entropy = (lse - state.m - static_cast<double>(state.w) / state.l) * kLn2;
+    put(head.entropy, masked ? 0.0 : entropy < 0 ? 0.0 : entropy);
+  }
+  if (head.logit_mean.data != nullptr || head.logit_var.data != nullptr) {
+    const bool whole = state.counted == static_cast<double>(state.visible);  // else a visible score is −inf
+    put(head.logit_mean, masked ? 0.0 : whole ? state.mean * kLn2 : state.mean - INFINITY);
+    put(head.logit_var, masked ? 0.0 : whole ? state.squares / state.counted * kLn2 * kLn2 : NAN);
+  }
+  if (head.visible.data != nullptr) {
+    static_cast<std::int64_t*>(head.visible.data)[g * head.visible.head_stride + i * head.visible.row_stride] =
+        state.visible;
+  }
+}
+
+// Writes the rows of a task. Leaves log₂ of each row's denominator in its state's m, for the weights.
+template <class T>
+void WriteRows(const ForwardCall& call, const ForwardTask& task, const States<T>& states, std::int64_t ldv) {
+  const ForwardHead& head = *task.head;
+  const bool reports = head.lse.data != nullptr || head.max_logit.data != nullptr || head.entropy.data != nullptr ||
+                       head.max_weight.data != nullptr || head.logit_mean.data != nullptr ||
+                       head.logit_var.data != nullptr || head.visible.data != nullptr || head.weights.data != nullptr;
+  for (std::int64_t r = task.row_begin; r < task.row_end; ++r) {
+    const std::int64_t i = r / call.group, g = r % call.group;
+    RowState<T>& state = states.rows[r - task.row_begin];
+    const double max = state.l != state.l && state.m != static_cast<T>(INFINITY) ? NAN : state.m;
+    T factor = 1;
+    if (head.sinks.data != nullptr && state.visible > 0) {
+      const T sink = LoadOne<T>(call.sinks_dtype, head.sinks.data, g * head.sinks.head_stride) * static_cast<T>(kLog2E);
+      if (!(sink <= state.m)) factor = Raise(state, sink);
+      const T p = sink == static_cast<T>(-INFINITY) ? T{0} : Exp2Scalar(sink - state.m);
+      state.l += p;
+      if (p > 0) state.w += p * (sink - state.m);
+    }
+    const bool masked = state.visible == 0;
+    // A row whose visible scores are all −inf has l = 0: 0/0.
+    const T norm = masked ? T{0} : state.l == 0 ? static_cast<T>(NAN) : factor / state.l;
+    StoreRow<T>(call.dtype, head.out.data, g * head.out.head_stride + i * head.out.row_stride, head.out.column_stride,
+                call.d_v, norm, states.o + (r - task.row_begin) * ldv);
+    if (!reports) continue;
+    const double lse = masked         ? -INFINITY
+                       : state.l == 0 ? NAN
+                                      : static_cast<double>(state.m) + std::log2(static_cast<double>(state.l));
+    WriteStatistics(head, g, i, state, masked ? -INFINITY : max, lse);
+    state.m = static_cast<T>(lse);
+  }
+}
+
+}  // namespace keel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "keel/dtype.h"
+
+// The streaming forward kernel. It computes
+//
+//   o_i = Σ_j p_ij v_j,   p_ij = exp(s_ij − lse_i)
+//
+// for a block of query rows over blocks of keys, keeping for each row only a running maximum m, sum l and output o. All
+// query heads that share a key-value head are stacked as rows, so k and v are read once for them: row r of a sequence
+// is query r / group of head r mod group.
+namespace keel::cpu {
+
+// Rows of an array for one sequence and one key-value head: element c of row (g, i) is at
+// data[g·head_stride + i·row_stride + c·column_stride]. Strides count elements.
+struct Rows {
+  const void* data = nullptr;
+  std::int64_t head_stride = 0, row_stride = 0, column_stride = 0;
+};
+struct MutableRows {
+  void* data = nullptr;
+  std::int64_t head_stride = 0, row_stride = 0, column_stride = 0;
+};
+
+// The order of every sum depends on these and not on the number of rows or threads, which keeps a row's bits its own:
+// keys are taken in blocks of key_block, blocks in chunks of key_chunk, and the chunks' results are merged in order.
+struct Tiles {
+  std::int64_t row_block = 0;  // query rows of a task
+  std::int64_t key_block = 0;  // keys whose k and v stay in the cache for all rows of a task
+  std::int64_t key_chunk = 0;  // keys that one running (m, l, o) covers; a multiple of key_block
+};
+
+// What holds for a whole call.
+struct ForwardCall {
+  DType dtype = DType::f32;  // of q, k, v and out
+  std::int64_t d_k = 0, d_v = 0;
+  std::int64_t group = 1;  // query heads a key-value head
+  Tiles tiles;
+
+  double scale = 1.0;
+  double softcap = 0.0;                                            // 0: none
+  std::int64_t window_left = INT64_MAX, window_right = INT64_MAX;  // right is 0 under a causal mask
+  DType scale_dtype = DType::f32, bias_dtype = DType::f32, alibi_dtype = DType::f32, sinks_dtype = DType::f32;
+  double dropout = 0.0;
+  std::uint64_t seed = 0;
+
+  DType weights_dtype = DType::f32;
+  bool entropy = false;  // keep what entropy needs
+  bool moments = false;  // keep what logit_mean and logit_var need
+};
+
+// One sequence and one key-value head. Views not given have data == nullptr.
+struct ForwardHead {
+  Rows q, k, v;  // k and v: head_stride unused
+  MutableRows out;
+  std::int64_t n_q = 0;  // rows of out; those from q_len on are padding
+  std::int64_t q_len = 0, k_len = 0;
+  std::int64_t diagonal = 0;               // query i has its diagonal at key i + diagonal
+  std::int64_t entry = 0, first_head = 0;  // as dropout counts them
+
+  Rows scale;         // column_stride unused: one value a row
+  Rows mask, bias;    // columns are keys
+  Rows alibi, sinks;  // one value a head: head_stride alone
+  MutableRows lse, max_logit, entropy, max_weight, logit_mean, logit_var, visible;  // one value a row
+  MutableRows weights;
+  std::int64_t weights_before = 0, weights_after = 0;  // columns beside this sequence's keys, to be zeroed
+};
+
+// Rows [row_begin, row_end) over chunks [chunk_begin, chunk_end). With `partial` set, the running state is written
+// there instead of the outputs, for finish_split().
+struct ForwardTask {
+  const ForwardHead* head = nullptr;
+  std::int64_t row_begin = 0, row_end = 0;
+  std::int64_t chunk_begin = 0, chunk_end = 0;
+  void* partial = nullptr;
+};
+
+// The kernel's entry points for one accumulation type on one SIMD target.
+struct ForwardKernel {
+  std::int64_t lanes = 0;                                                               // elements a vector
+  std::int64_t row_tile = 0;                                                            // rows of the register tile
+  std::int64_t (*workspace_bytes)(const ForwardCall&) = nullptr;                        // one thread's scratch
+  std::int64_t (*partial_bytes)(const ForwardCall&, std::int64_t rows) = nullptr;       // one chunk's state
+  void (*run)(const ForwardCall&, const ForwardTask&, std::byte* workspace) = nullptr;  // workspace aligned to 64 bytes
+  // Merges the states of chunks [0, chunks), `stride` bytes apart from task.partial on, and writes the outputs.
+  void (*finish_split)(const ForwardCall&, const ForwardTask&, std::int64_t chunks, std::int64_t stride,
+                       std::byte* workspace) = nullptr;
+};
+
+// The kernel that accumulates in f32 or f64, for a target of `targets()` by name.
+ForwardKernel forward_kernel_f32(std::int64_t target);
+ForwardKernel forward_kernel_f64(std::int64_t target);
+
+}  // namespace keel::cpu

@@ -1,0 +1,139 @@
+// The one matrix product: both q·kᵀ and p·v are a few rows of A times a panel of B.
+#if defined(KEEL_CPU_GEMM_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KEEL_CPU_GEMM_INL_H_
+#undef KEEL_CPU_GEMM_INL_H_
+#else
+#define KEEL_CPU_GEMM_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstddef>
+
+HWY_BEFORE_NAMESPACE();
+namespace keel::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// The register tile: kRowTile rows by kTileVectors vectors of accumulators, which with one row of B and a broadcast of
+// A fills the register file: 24 of 32 registers, or 12 of 16.
+constexpr int kRowTile = 6;
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON || HWY_TARGET == HWY_SVE || HWY_TARGET == HWY_SVE2
+constexpr int kTileVectors = 4;
+#else
+constexpr int kTileVectors = 2;
+#endif
+
+// C (MR, NV vectors) from A (MR, k) and B (k, NV vectors), B and C aligned:
+//   kAccumulate:  C = alpha_r · C + A·B      else:  C = A·B
+// Each element is one chain of fused multiply-adds in the order of k, whatever MR and NV are. Bound by the FMA ports:
+// MR·NV of them against NV loads and MR broadcasts a step.
+template <int MR, int NV, bool kAccumulate, class T>
+HWY_NOINLINE void MatrixTile(const T* HWY_RESTRICT a, std::ptrdiff_t lda, const T* HWY_RESTRICT b, std::ptrdiff_t ldb,
+                             std::ptrdiff_t k, const T* HWY_RESTRICT alpha, T* HWY_RESTRICT c, std::ptrdiff_t ldc) {
+  const hn::ScalableTag<T> d;
+  using V = hn::Vec<decltype(d)>;
+  const auto n = static_cast<std::ptrdiff_t>(hn::Lanes(d));
+  const V zero = hn::Zero(d);
+  // Variables, not arrays: vectors of run-time length (SVE) cannot be elements.
+  V c00 = zero, c01 = zero, c02 = zero, c03 = zero, c10 = zero, c11 = zero, c12 = zero, c13 = zero;
+  V c20 = zero, c21 = zero, c22 = zero, c23 = zero, c30 = zero, c31 = zero, c32 = zero, c33 = zero;
+  V c40 = zero, c41 = zero, c42 = zero, c43 = zero, c50 = zero, c51 = zero, c52 = zero, c53 = zero;
+
+#define KEEL_STEP(r)                                            \
+  if constexpr (MR > r) {                                       \
+    const V x = hn::Set(d, a[r * lda]);                         \
+    c##r##0 = hn::MulAdd(x, b0, c##r##0);                       \
+    if constexpr (NV > 1) c##r##1 = hn::MulAdd(x, b1, c##r##1); \
+    if constexpr (NV > 2) c##r##2 = hn::MulAdd(x, b2, c##r##2); \
+    if constexpr (NV > 3) c##r##3 = hn::MulAdd(x, b3, c##r##3); \
+  }
+  for (std::ptrdiff_t step = 0; step < k; ++step, ++a, b += ldb) {
+    const V b0 = hn::Load(d, b);
+    const V b1 = NV > 1 ? hn::Load(d, b + n) : zero;
+    const V b2 = NV > 2 ? hn::Load(d, b + 2 * n) : zero;
+    const V b3 = NV > 3 ? hn::Load(d, b + 3 * n) : zero;
+    KEEL_STEP(0)
+    KEEL_STEP(1)
+    KEEL_STEP(2)
+    KEEL_STEP(3)
+    KEEL_STEP(4)
+    KEEL_STEP(5)
+  }
+#undef KEEL_STEP
+
+#define KEEL_PUT(r, v)                                                              \
+  if constexpr (MR > r && NV > v) {                                                 \
+    T* const at = c + r * ldc + v * n;                                              \
+    if constexpr (kAccumulate) {                                                    \
+      hn::Store(hn::MulAdd(hn::Load(d, at), hn::Set(d, alpha[r]), c##r##v), d, at); \
+    } else {                                                                        \
+      hn::Store(c##r##v, d, at);                                                    \
+    }                                                                               \
+  }
+#define KEEL_PUT_ROW(r) KEEL_PUT(r, 0) KEEL_PUT(r, 1) KEEL_PUT(r, 2) KEEL_PUT(r, 3)
+  KEEL_PUT_ROW(0)
+  KEEL_PUT_ROW(1)
+  KEEL_PUT_ROW(2)
+  KEEL_PUT_ROW(3)
+  KEEL_PUT_ROW(4)
+  KEEL_PUT_ROW(5)
+#undef KEEL_PUT_ROW
+#undef KEEL_PUT
+}
+
+template <int NV, bool kAccumulate, class T>
+HWY_INLINE void MatrixRows(int rows, const T* a, std::ptrdiff_t lda, const T* b, std::ptrdiff_t ldb, std::ptrdiff_t k,
+                           const T* alpha, T* c, std::ptrdiff_t ldc) {
+  switch (rows) {
+    case 1:
+      return MatrixTile<1, NV, kAccumulate>(a, lda, b, ldb, k, alpha, c, ldc);
+    case 2:
+      return MatrixTile<2, NV, kAccumulate>(a, lda, b, ldb, k, alpha, c, ldc);
+    case 3:
+    case 4:
+      return MatrixTile<4, NV, kAccumulate>(a, lda, b, ldb, k, alpha, c, ldc);
+    default:
+      return MatrixTile<6, NV, kAccumulate>(a, lda, b, ldb, k, alpha, c, ldc);
+  }
+}
+
+// q·kᵀ: scores of up to kRowTile rows against one packed panel of kTileVectors vectors of keys. Rows up to the next
+// tile size (1, 2, 4, 6) are computed too, so q and s have room for them.
+template <class T>
+HWY_INLINE void Scores(int rows, const T* q, std::ptrdiff_t ldq, const T* panel, std::ptrdiff_t d_k, T* s,
+                       std::ptrdiff_t lds) {
+  const auto width = static_cast<std::ptrdiff_t>(kTileVectors * hn::Lanes(hn::ScalableTag<T>()));
+  MatrixRows<kTileVectors, false, T>(rows, q, ldq, panel, width, d_k, nullptr, s, lds);
+}
+
+// o = alpha·o + p·v over `keys` keys, `vectors` vectors wide: full tiles first, the rest split evenly.
+template <class T>
+HWY_INLINE void WeightedSum(int rows, const T* p, std::ptrdiff_t ldp, const T* v, std::ptrdiff_t ldv,
+                            std::ptrdiff_t keys, const T* alpha, T* o, std::ptrdiff_t ldo, std::ptrdiff_t vectors) {
+  const auto n = static_cast<std::ptrdiff_t>(hn::Lanes(hn::ScalableTag<T>()));
+  while (vectors > 0) {
+    std::ptrdiff_t width = vectors < kTileVectors ? vectors : kTileVectors;
+    if (vectors > kTileVectors && vectors < 2 * kTileVectors) width = (vectors + 1) / 2;
+    switch (width) {
+      case 1:
+        MatrixRows<1, true, T>(rows, p, ldp, v, ldv, keys, alpha, o, ldo);
+        break;
+      case 2:
+        MatrixRows<2, true, T>(rows, p, ldp, v, ldv, keys, alpha, o, ldo);
+        break;
+      case 3:
+        MatrixRows<kTileVectors == 4 ? 3 : 2, true, T>(rows, p, ldp, v, ldv, keys, alpha, o, ldo);
+        break;
+      default:
+        MatrixRows<kTileVectors, true, T>(rows, p, ldp, v, ldv, keys, alpha, o, ldo);
+    }
+    v += width * n;
+    o += width * n;
+    vectors -= width;
+  }
+}
+
+}  // namespace keel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,233 @@
+// What happens to scores between q·k and the softmax: softcap, bias, ALiBi and masks; and dropout after it. Scores are
+// in units of log 2, s·log₂e, so that the softmax is a power of two.
+#if defined(KEEL_CPU_MASK_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KEEL_CPU_MASK_INL_H_
+#undef KEEL_CPU_MASK_INL_H_
+#else
+#define KEEL_CPU_MASK_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/dropout.h"
+#include "cpu/exp2-inl.h"
+#include "cpu/forward.h"
+#include "cpu/pack-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace keel::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Keys [begin, end).
+struct Range {
+  std::int64_t begin = 0, end = 0;
+  bool empty() const { return begin >= end; }
+};
+
+HWY_INLINE Range Clip(Range range, Range to) { return {std::max(range.begin, to.begin), std::min(range.end, to.end)}; }
+
+// The keys that lengths, causal mask and window leave to query i. Causal masks and windows need nothing else: a tile of
+// rows and keys is skipped where the ranges of its rows miss it, and needs no mask where they all cover it.
+HWY_INLINE Range VisibleKeys(const ForwardCall& call, const ForwardHead& head, std::int64_t i) {
+  if (i >= head.q_len) return {0, 0};
+  const std::int64_t at = i + head.diagonal;
+  const std::int64_t begin = at > call.window_left ? at - call.window_left : 0;
+  const std::int64_t end = call.window_right >= head.k_len - at ? head.k_len : at + call.window_right + 1;
+  return begin < end ? Range{begin, end} : Range{0, 0};
+}
+
+// A block of one row's scores: s[x] belongs to key first + x, for x in `computed` (whole vectors), of which `seen` is
+// what VisibleKeys() leaves.
+struct RowBlock {
+  std::int64_t g = 0, i = 0;  // head of the group, query
+  std::int64_t first = 0;
+  Range computed, seen;
+};
+
+// Scores outside `seen` become −inf.
+template <class T>
+HWY_INLINE void HideOutside(const RowBlock& row, T* HWY_RESTRICT s) {
+  const hn::ScalableTag<T> d;
+  const auto n = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto hidden = hn::Set(d, static_cast<T>(-INFINITY));
+  const auto begin = hn::Set(d, static_cast<T>(row.seen.begin)), end = hn::Set(d, static_cast<T>(row.seen.end));
+  const auto hide = [&](std::int64_t x) {
+    const auto at = hn::Iota(d, static_cast<T>(x));
+    const auto keep = hn::And(hn::Ge(at, begin), hn::Lt(at, end));
+    hn::Store(hn::IfThenElse(keep, hn::Load(d, s + x), hidden), d, s + x);
+  };
+  for (std::int64_t x = row.computed.begin; x < row.seen.begin; x += n) hide(x);
+  const std::int64_t tail = std::max(row.seen.end / n * n, row.computed.begin);
+  for (std::int64_t x = tail; x < row.computed.end; x += n) hide(x);
+}
+
+HWY_INLINE bool HasDenseTerms(const ForwardCall& call, const ForwardHead& head) {
+  return call.softcap > 0 || head.bias.data != nullptr || head.alibi.data != nullptr || head.mask.data != nullptr;
+}
+
+// Room for one row's bias and mask.
+template <class T>
+struct DenseScratch {
+  T* bias = nullptr;  // key_block of each
+  std::uint8_t* mask = nullptr;
+};
+
+// Lanes of T where the bytes are not 0.
+template <class D>
+HWY_INLINE hn::Mask<D> LoadByteMask(D d, const std::uint8_t* bytes) {
+  const hn::Rebind<std::uint8_t, D> du8;
+  const hn::Rebind<std::uint32_t, D> du32;
+  const hn::RebindToUnsigned<D> du;
+  const auto words = hn::PromoteTo(du32, hn::LoadU(du8, bytes));
+  if constexpr (sizeof(hn::TFromD<D>) == 4) {
+    return hn::RebindMask(d, hn::Ne(words, hn::Zero(du)));
+  } else {
+    return hn::RebindMask(d, hn::Ne(hn::PromoteTo(du, words), hn::Zero(du)));
+  }
+}
+
+// Softcap, bias, ALiBi and every mask on one row's block. Returns how many keys stay visible. A hidden key's score is
+// replaced, not added to, so a NaN in it goes no further.
+template <class T>
+HWY_NOINLINE std::int64_t ApplyDenseTerms(const ForwardCall& call, const ForwardHead& head, const RowBlock& row,
+                                          const DenseScratch<T>& scratch, T* HWY_RESTRICT s) {
+  const hn::ScalableTag<T> d;
+  const auto n = static_cast<std::int64_t>(hn::Lanes(d));
+  const Range seen = row.seen;
+  if (head.bias.data != nullptr) {
+    const std::int64_t at = row.g * head.bias.head_stride + row.i * head.bias.row_stride +
+                            (row.first + seen.begin) * head.bias.column_stride;
+    std::fill(scratch.bias + row.computed.begin, scratch.bias + row.computed.end, T{0});
+    LoadRow<T>(call.bias_dtype, head.bias.data, at, head.bias.column_stride, seen.end - seen.begin, T{1},
+               scratch.bias + seen.begin);
+  }
+  if (head.mask.data != nullptr) {
+    const std::int64_t at = row.g * head.mask.head_stride + row.i * head.mask.row_stride +
+                            (row.first + seen.begin) * head.mask.column_stride;
+    const auto* bytes = static_cast<const std::uint8_t*>(head.mask.data) + at;
+    std::uint8_t* const to = scratch.mask + seen.begin;
+    if (head.mask.column_stride == 1) {
+      std::memcpy(to, bytes, static_cast<std::size_t>(seen.end - seen.begin));
+    } else {
+      for (std::int64_t x = 0; x < seen.end - seen.begin; ++x) to[x] = bytes[x * head.mask.column_stride];
+    }
+  }
+  const bool capped = call.softcap > 0, biased = head.bias.data != nullptr, masked = head.mask.data != nullptr;
+  const auto cap_in = hn::Set(d, static_cast<T>(capped ? kLn2 / call.softcap : 0));
+  const auto cap_out = hn::Set(d, static_cast<T>(call.softcap * kLog2E));
+  const auto log2e = hn::Set(d, static_cast<T>(kLog2E));
+  const bool sloped = head.alibi.data != nullptr;
+  const T slope =
+      sloped ? LoadOne<T>(call.alibi_dtype, head.alibi.data, row.g * head.alibi.head_stride) * static_cast<T>(kLog2E)
+             : T{0};
+  const std::int64_t diagonal = row.i + head.diagonal - row.first;  // in the block's own count
+  const auto hidden = hn::Set(d, static_cast<T>(-INFINITY));
+  const auto begin = hn::Set(d, static_cast<T>(seen.begin)), end = hn::Set(d, static_cast<T>(seen.end));
+  std::int64_t visible = 0;
+  for (std::int64_t x = row.computed.begin; x < row.computed.end; x += n) {
+    auto v = hn::Load(d, s + x);
+    const auto at = hn::Iota(d, static_cast<T>(x));
+    auto keep = hn::And(hn::Ge(at, begin), hn::Lt(at, end));
+    if (capped) v = hn::Mul(cap_out, Tanh(d, hn::Mul(v, cap_in)));
+    if (biased) {
+      const auto bias = hn::Load(d, scratch.bias + x);
+      v = hn::MulAdd(bias, log2e, v);
+      keep = hn::And(keep, hn::Ne(bias, hidden));
+    }
+    if (sloped) {
+      const auto distance = hn::Abs(hn::Sub(hn::Set(d, static_cast<T>(diagonal - x)), hn::Iota(d, T{0})));
+      v = hn::NegMulAdd(hn::Set(d, slope), distance, v);
+    }
+    if (masked) keep = hn::And(keep, LoadByteMask(d, scratch.mask + x));
+    visible += static_cast<std::int64_t>(hn::CountTrue(d, keep));
+    hn::Store(hn::IfThenElse(keep, v, hidden), d, s + x);
+  }
+  return visible;
+}
+
+// Whether query i of head g sees key j, by every mask: the slow question, asked where v is not finite.
+HWY_INLINE bool IsVisible(const ForwardCall& call, const ForwardHead& head, std::int64_t g, std::int64_t i,
+                          std::int64_t j) {
+  const Range range = VisibleKeys(call, head, i);
+  if (j < range.begin || j >= range.end) return false;
+  if (head.mask.data != nullptr) {
+    const std::int64_t at = g * head.mask.head_stride + i * head.mask.row_stride + j * head.mask.column_stride;
+    if (static_cast<const std::uint8_t*>(head.mask.data)[at] == 0) return false;
+  }
+  if (head.bias.data == nullptr) return true;
+  const std::int64_t at = g * head.bias.head_stride + i * head.bias.row_stride + j * head.bias.column_stride;
+  return LoadOne<double>(call.bias_dtype, head.bias.data, at) != -INFINITY;
+}
+
+#if HWY_TARGET != HWY_SCALAR
+// The high words of 32-bit products.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V MulHigh(D d, V a, V b) {
+  const hn::RepartitionToWide<D> dw;
+  const auto even = hn::ShiftRight<32>(hn::MulEven(a, b));
+  const auto odd_a = hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(dw, a)));
+  const auto odd_b = hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(dw, b)));
+  return hn::OddEven(hn::BitCast(d, hn::MulEven(odd_a, odd_b)), hn::BitCast(d, even));
+}
+
+#endif
+
+// core/dropout.h's random words for keys [64·block, 64·block + 64).
+HWY_INLINE void RandomWords(const Dropout& dropout, const ForwardHead& head, const RowBlock& row, std::int64_t block,
+                            std::uint32_t* HWY_RESTRICT words) {
+#if HWY_TARGET == HWY_SCALAR
+  for (std::uint32_t x = 0; x < 16; ++x) {
+    const auto four =
+        philox({static_cast<std::uint32_t>(16 * block) + x, static_cast<std::uint32_t>(row.i),
+                static_cast<std::uint32_t>(head.first_head + row.g), static_cast<std::uint32_t>(head.entry)},
+               dropout.key);
+    for (std::uint32_t word = 0; word < 4; ++word) words[16 * word + x] = four[word];
+  }
+#else
+  const hn::CappedTag<std::uint32_t, 16> d;
+  const auto n = static_cast<std::uint32_t>(hn::Lanes(d));
+  for (std::uint32_t x = 0; x < 16; x += n) {
+    auto c0 = hn::Iota(d, static_cast<std::uint32_t>(16 * block) + x);
+    auto c1 = hn::Set(d, static_cast<std::uint32_t>(row.i));
+    auto c2 = hn::Set(d, static_cast<std::uint32_t>(head.first_head + row.g));
+    auto c3 = hn::Set(d, static_cast<std::uint32_t>(head.entry));
+    auto key0 = dropout.key[0], key1 = dropout.key[1];
+    const auto m0 = hn::Set(d, 0xD2511F53u), m1 = hn::Set(d, 0xCD9E8D57u);
+    for (int round = 0; round < 10; ++round) {
+      const auto high_a = MulHigh(d, m0, c0), high_b = MulHigh(d, m1, c2);
+      const auto low_a = hn::Mul(m0, c0), low_b = hn::Mul(m1, c2);
+      c0 = hn::Xor(hn::Xor(high_b, c1), hn::Set(d, key0));
+      c1 = low_b;
+      c2 = hn::Xor(hn::Xor(high_a, c3), hn::Set(d, key1));
+      c3 = low_a;
+      key0 += 0x9E3779B9;
+      key1 += 0xBB67AE85;
+    }
+    hn::StoreU(c0, d, words + x);
+    hn::StoreU(c1, d, words + 16 + x);
+    hn::StoreU(c2, d, words + 32 + x);
+    hn::StoreU(c3, d, words + 48 + x);
+  }
+#endif
+}
+
+// Zeroes the weights that dropout takes and multiplies the others. `first` is a multiple of 64.
+template <class T>
+HWY_NOINLINE void ApplyDropout(const Dropout& dropout, const ForwardHead& head, const RowBlock& row,
+                               T* HWY_RESTRICT p) {
+  HWY_ALIGN std::uint32_t words[64];
+  const T factor = static_cast<T>(dropout.factor);
+  for (std::int64_t x = row.computed.begin / 64 * 64; x < row.computed.end; x += 64) {
+    RandomWords(dropout, head, row, (row.first + x) / 64, words);
+    const std::int64_t begin = std::max(x, row.computed.begin), end = std::min(x + 64, row.computed.end);
+    for (std::int64_t y = begin; y < end; ++y) p[y] *= words[y - x] >= dropout.threshold ? factor : T{0};
+  }
+}
+
+}  // namespace keel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

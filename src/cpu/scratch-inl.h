@@ -1,0 +1,127 @@
+// A thread's scratch memory for one task, and the running states of its rows.
+#if defined(KEEL_CPU_SCRATCH_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KEEL_CPU_SCRATCH_INL_H_
+#undef KEEL_CPU_SCRATCH_INL_H_
+#else
+#define KEEL_CPU_SCRATCH_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstring>
+
+#include "cpu/forward.h"
+#include "cpu/gemm-inl.h"
+#include "cpu/mask-inl.h"
+#include "cpu/softmax-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace keel::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Rows that go through passes 1 to 4 together: their scores stay in the first-level cache.
+constexpr std::int64_t kStripRows = 2 * kRowTile;
+
+// The rows of a task over some keys: o is (rows, ldv), not yet divided by l.
+template <class T>
+struct States {
+  RowState<T>* rows = nullptr;
+  T* o = nullptr;
+};
+
+template <class T>
+void Reset(const States<T>& states, std::int64_t rows, std::int64_t ldv) {
+  std::fill_n(states.rows, rows, EmptyState<T>());
+  std::fill_n(states.o, rows * ldv, T{0});
+}
+
+// `later` joins `total`, row by row.
+template <class T>
+void Join(const States<T>& total, const States<T>& later, std::int64_t rows, std::int64_t ldv) {
+  const hn::ScalableTag<T> d;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    T a = 1, b = 1;
+    JoinStates(total.rows[r], later.rows[r], a, b);
+    for (std::int64_t c = 0; c < ldv; c += static_cast<std::int64_t>(hn::Lanes(d))) {
+      T* const o = total.o + r * ldv + c;
+      const auto scaled = hn::Mul(hn::Load(d, later.o + r * ldv + c), hn::Set(d, b));
+      hn::Store(hn::MulAdd(hn::Load(d, o), hn::Set(d, a), scaled), d, o);
+    }
+  }
+}
+
+constexpr std::int64_t kAlignment = 64;
+constexpr std::int64_t AlignUp(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+// A chunk's states as a block of bytes.
+template <class T>
+std::int64_t PartialBytes(std::int64_t rows, std::int64_t ldv) {
+  return AlignUp(rows * static_cast<std::int64_t>(sizeof(RowState<T>))) +
+         AlignUp(rows * ldv * static_cast<std::int64_t>(sizeof(T)));
+}
+template <class T>
+void Save(const States<T>& states, std::int64_t rows, std::int64_t ldv, void* to) {
+  const auto head = static_cast<std::size_t>(rows) * sizeof(RowState<T>);
+  std::memcpy(to, states.rows, head);
+  std::memcpy(static_cast<std::byte*>(to) + AlignUp(static_cast<std::int64_t>(head)), states.o,
+              static_cast<std::size_t>(rows * ldv) * sizeof(T));
+}
+template <class T>
+void Restore(const void* from, std::int64_t rows, std::int64_t ldv, const States<T>& states) {
+  const auto head = static_cast<std::size_t>(rows) * sizeof(RowState<T>);
+  std::memcpy(states.rows, from, head);
+  std::memcpy(states.o, static_cast<const std::byte*>(from) + AlignUp(static_cast<std::int64_t>(head)),
+              static_cast<std::size_t>(rows * ldv) * sizeof(T));
+}
+
+// Where everything lies in a workspace; with a null workspace only the sizes count.
+template <class T>
+struct Scratch {
+  std::int64_t lanes, panel;   // elements a vector, keys a panel
+  std::int64_t panels;         // panels a block
+  std::int64_t ldq, lds, ldv;  // elements a row
+  T* q;                        // (row_block, ldq) times scale·log₂e
+  T* k;                        // (key_block / panel, d_k, panel)
+  T* v;                        // (key_block, ldv)
+  T* s;                        // (kStripRows, lds)
+  T* factor;                   // (kStripRows)
+  Range* keys;                 // (row_block)
+  std::uint8_t* packed;        // (panels) which panels of the block hold their keys
+  States<T> total, chunk;      // (row_block)
+  DenseScratch<T> dense;
+  std::int64_t bytes = 0;
+
+  Scratch(const ForwardCall& call, std::byte* workspace) {
+    lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
+    panel = kTileVectors * lanes;
+    const auto whole = [](std::int64_t n, std::int64_t of) { return (n + of - 1) / of * of; };
+    const std::int64_t rows = whole(call.tiles.row_block, kStripRows), keys_block = whole(call.tiles.key_block, panel);
+    panels = keys_block / panel;
+    ldv = whole(call.d_v, lanes);
+    // Rows a multiple of 4 KiB apart would fall into the same cache sets: a vector more keeps them apart.
+    ldq = whole(call.d_k, lanes) + lanes;
+    lds = keys_block + lanes;
+    const auto take = [&]<class U>(U*& pointer, std::int64_t count) {
+      pointer = reinterpret_cast<U*>(workspace + bytes);
+      bytes += AlignUp(count * static_cast<std::int64_t>(sizeof(U)));
+    };
+    take(q, rows * ldq);
+    take(k, keys_block * call.d_k);
+    take(v, keys_block * ldv);
+    take(s, kStripRows * lds);
+    take(factor, kStripRows);
+    take(keys, rows);
+    take(packed, panels);
+    take(total.rows, rows);
+    take(total.o, rows * ldv);
+    take(chunk.rows, rows);
+    take(chunk.o, rows * ldv);
+    take(dense.bias, keys_block);
+    take(dense.mask, keys_block + HWY_MAX_BYTES);
+  }
+};
+
+}  // namespace keel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,155 @@
+// The online softmax: one row's running state, a block of scores joining it, two states joining.
+#if defined(KEEL_CPU_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KEEL_CPU_SOFTMAX_INL_H_
+#undef KEEL_CPU_SOFTMAX_INL_H_
+#else
+#define KEEL_CPU_SOFTMAX_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cmath>
+
+#include "cpu/exp2-inl.h"
+#include "cpu/gemm-inl.h"
+#include "cpu/mask-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace keel::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// A row over the keys so far, scores in units of log 2:
+//   m = max s    l = Σ 2^(s−m)    w = Σ 2^(s−m)·(s−m)    and, over the visible keys, their number, mean and
+//   squares = Σ (s − mean)². What is not asked for stays 0.
+template <class T>
+struct RowState {
+  T m, l, w;
+  std::int64_t visible;
+  double counted, mean, squares;  // counted: visible scores above −inf
+};
+
+template <class T>
+HWY_INLINE RowState<T> EmptyState() {
+  return {static_cast<T>(-INFINITY), 0, 0, 0, 0, 0, 0};
+}
+
+// The state of a join of two sets of scores.
+HWY_INLINE void JoinMoments(double counted, double mean, double squares, double& to_counted, double& to_mean,
+                            double& to_squares) {
+  if (counted == 0) return;
+  const double total = to_counted + counted, delta = mean - to_mean;
+  to_squares += squares + delta * delta * (to_counted * counted / total);
+  to_mean += delta * (counted / total);
+  to_counted = total;
+}
+
+// Moves a state's reference from its m to `m`, never lower; returns the factor that its output must take too.
+template <class T>
+HWY_INLINE T Raise(RowState<T>& state, T m) {
+  if (state.m == m) return 1;
+  const T factor = state.m == static_cast<T>(-INFINITY) ? T{0} : Exp2Scalar(state.m - m);
+  if (state.l != 0) state.w = factor * (state.w + state.l * (state.m - m));
+  state.l *= factor;
+  state.m = m;
+  return factor;
+}
+
+template <class T>
+HWY_INLINE T MaxOfBlock(const T* HWY_RESTRICT s, Range computed) {
+  const hn::ScalableTag<T> d;
+  const auto n = static_cast<std::int64_t>(hn::Lanes(d));
+  auto m0 = hn::Load(d, s + computed.begin), m1 = hn::Load(d, s + computed.begin + n);
+  std::int64_t x = computed.begin + 2 * n;
+  for (; x < computed.end; x += 2 * n) {  // whole panels, so an even number of vectors
+    m0 = hn::Max(m0, hn::Load(d, s + x));
+    m1 = hn::Max(m1, hn::Load(d, s + x + n));
+  }
+  return hn::GetLane(hn::MaxOfLanes(d, hn::Max(m0, m1)));
+}
+
+template <class T>
+HWY_INLINE void AddMoments(const T* HWY_RESTRICT s, Range computed, RowState<T>& state) {
+  const hn::ScalableTag<T> d;
+  const auto n = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto hidden = hn::Set(d, static_cast<T>(-INFINITY));
+  auto sum = hn::Zero(d), number = hn::Zero(d), squares = hn::Zero(d);
+  for (std::int64_t x = computed.begin; x < computed.end; x += n) {
+    const auto v = hn::Load(d, s + x);
+    const auto seen = hn::Ne(v, hidden);
+    sum = hn::Add(sum, hn::IfThenElseZero(seen, v));
+    number = hn::Add(number, hn::IfThenElseZero(seen, hn::Set(d, T{1})));
+  }
+  const double counted = hn::GetLane(hn::SumOfLanes(d, number));
+  if (counted == 0) return;
+  const T mean = hn::GetLane(hn::SumOfLanes(d, sum)) / static_cast<T>(counted);
+  auto off = hn::Zero(d);  // Σ (s − mean): 0 but for the rounding of mean, which it corrects
+  for (std::int64_t x = computed.begin; x < computed.end; x += n) {
+    const auto v = hn::Load(d, s + x);
+    const auto delta = hn::IfThenElseZero(hn::Ne(v, hidden), hn::Sub(v, hn::Set(d, mean)));
+    squares = hn::MulAdd(delta, delta, squares);
+    off = hn::Add(off, delta);
+  }
+  const double shift = static_cast<double>(hn::GetLane(hn::SumOfLanes(d, off))) / counted;
+  const double around = static_cast<double>(hn::GetLane(hn::SumOfLanes(d, squares))) - counted * shift * shift;
+  JoinMoments(counted, static_cast<double>(mean) + shift, around, state.counted, state.mean, state.squares);
+}
+
+// A block of scores joins the row; s becomes the weights 2^(s − m). Returns the factor for the output so far: 1 unless
+// the maximum rose. Sums run over kTileVectors accumulators that a key's place in its panel decides, so that panels
+// without visible keys, computed or not, change no bit.
+template <class T, bool kEntropy, bool kMoments>
+HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, Range computed, RowState<T>& state) {
+  const hn::ScalableTag<T> d;
+  using V = hn::Vec<decltype(d)>;
+  const auto n = static_cast<std::int64_t>(hn::Lanes(d));
+  const T top = MaxOfBlock(s, computed);
+  if (top == static_cast<T>(-INFINITY)) {  // nothing visible here, or visible scores of −inf: no weight either way
+    for (std::int64_t x = computed.begin; x < computed.end; x += n) hn::Store(hn::Zero(d), d, s + x);
+    return 1;
+  }
+  if constexpr (kMoments) AddMoments(s, computed, state);
+  const T factor = top <= state.m ? T{1} : Raise(state, top);  // a NaN raises, too, and stays
+  const V m = hn::Set(d, state.m);
+  V l0 = hn::Zero(d), l1 = l0, l2 = l0, l3 = l0, w0 = l0, w1 = l0;
+#define KEEL_WEIGH(v, w)                                         \
+  {                                                              \
+    T* const at = s + x + v * n;                                 \
+    const V score = hn::Sub(hn::Load(d, at), m);                 \
+    const V p = Exp2(d, score);                                  \
+    l##v = hn::Add(l##v, p);                                     \
+    if constexpr (kEntropy) {                                    \
+      constexpr T kLowest = sizeof(T) == 4 ? -127 : -1023;       \
+      w = hn::MulAdd(p, hn::Max(hn::Set(d, kLowest), score), w); \
+    }                                                            \
+    hn::Store(p, d, at);                                         \
+  }
+  for (std::int64_t x = computed.begin; x < computed.end; x += kTileVectors * n) {
+    KEEL_WEIGH(0, w0)
+    KEEL_WEIGH(1, w1)
+    if constexpr (kTileVectors == 4) {
+      KEEL_WEIGH(2, w0)
+      KEEL_WEIGH(3, w1)
+    }
+  }
+#undef KEEL_WEIGH
+  state.l += hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(l0, l1), hn::Add(l2, l3))));
+  if constexpr (kEntropy) state.w += hn::GetLane(hn::SumOfLanes(d, hn::Add(w0, w1)));
+  return factor;
+}
+
+// `other`, over later keys, joins `state`: state.o and other.o must take the two factors.
+template <class T>
+HWY_INLINE void JoinStates(RowState<T>& state, RowState<T> other, T& state_factor, T& other_factor) {
+  const T top = other.m <= state.m || other.l == 0 ? state.m : other.m;
+  state_factor = Raise(state, top);
+  other_factor = other.l == 0 ? T{0} : Raise(other, top);
+  state.l += other.l;
+  state.w += other.w;
+  state.visible += other.visible;
+  JoinMoments(other.counted, other.mean, other.squares, state.counted, state.mean, state.squares);
+}
+
+}  // namespace keel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
