@@ -1,10 +1,13 @@
 #include "keel/attention.h"
 
+#include <algorithm>
+#include <array>
 #include <new>
 #include <vector>
 
 #include "api/execute.h"
 #include "api/heads.h"
+#include "core/element.h"
 #include "core/problem.h"
 #include "plan/plan.h"
 #include "reference/reference.h"
@@ -24,6 +27,27 @@ void run(const char* operation, Work work) {
   }
 }
 
+// 0 in every element; a dimension of stride 0 is one place.
+template <std::size_t Rank>
+void zero(const BasicView<Rank, void*>& view) {
+  if (!view.given()) return;
+  std::array<std::int64_t, 4> count{1, 1, 1, 1}, strides{};
+  for (std::size_t i = 0; i < Rank; ++i) {
+    count[i] = view.strides[i] == 0 ? std::min<std::int64_t>(view.shape[i], 1) : view.shape[i];
+    strides[i] = view.strides[i];
+  }
+  if (std::min({count[0], count[1], count[2], count[3]}) == 0) return;
+  for (std::int64_t b = 0; b < count[0]; ++b) {
+    for (std::int64_t h = 0; h < count[1]; ++h) {
+      for (std::int64_t n = 0; n < count[2]; ++n) {
+        for (std::int64_t d = 0; d < count[3]; ++d) {
+          store(view.data, view.dtype, b * strides[0] + h * strides[1] + n * strides[2] + d * strides[3], 0.0);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void attention(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
@@ -31,7 +55,7 @@ void attention(const TensorView& q, const TensorView& k, const TensorView& v, co
   run("attention", [&] {
     Problem problem = make_problem(q, k, v, out, options, outputs);
     HeadRows rows(problem);  // gives the problem the row statistics that the heads' are made of
-    execute(problem, make_plan(problem, machine()));
+    if (problem.has_rows()) execute(problem, make_plan(problem, machine()));
     rows.reduce(problem);
   });
 }
@@ -39,6 +63,15 @@ void attention(const TensorView& q, const TensorView& k, const TensorView& v, co
 void attention_backward(const BackwardInputs& inputs, const Gradients& gradients, const Options& options) {
   run("attention_backward", [&] {
     const BackwardProblem problem = make_backward_problem(inputs, gradients, options);
+    if (!problem.forward.has_pairs()) {  // sums over nothing; those over a dimension of size 0 have memory still
+      zero(gradients.dq);
+      zero(gradients.dk);
+      zero(gradients.dv);
+      zero(gradients.dbias);
+      zero(gradients.dscale);
+      zero(gradients.dsinks);
+      return;
+    }
     reference::attention_backward(problem);  // no fast kernel serves it yet
   });
 }

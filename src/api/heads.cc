@@ -38,9 +38,9 @@ void HeadRows::reduce(const Problem& problem) const {
         const double max_logit = load_at(out.max_logit, entry.batch, h, iq);
         const double entropy = load_at(out.entropy, entry.batch, h, iq);
         head.rows += 1;
-        // A comparison that NaN fails keeps NaN once it is there.
-        if (!(max_logit <= head.max_logit)) head.max_logit = max_logit;
-        if (!(entropy >= head.min_entropy)) head.min_entropy = entropy;
+        // NaN is taken when it comes, and no comparison with it lets it go.
+        if (std::isnan(max_logit) || max_logit > head.max_logit) head.max_logit = max_logit;
+        if (std::isnan(entropy) || entropy < head.min_entropy) head.min_entropy = entropy;
         head.mean_entropy += entropy;
         head.saturated += load_at(out.max_weight, entry.batch, h, iq) > out.saturation_threshold ? 1.0 : 0.0;
         if (visible + sink >= 2.0) {

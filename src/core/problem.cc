@@ -260,13 +260,13 @@ BackwardProblem make_backward_problem(const BackwardInputs& in, const Gradients&
   if (g.dbias.given()) {
     if (!p.options.bias.given()) check.refuse("dbias: expected none without a bias, got a view");
     check.dtype("dbias", g.dbias, {p.dtype, DType::f32});
-    check.broadcast<4>("dbias", g.dbias, {p.batch, p.q_heads, p.n_q, p.n_k}, "(B, H_q, N_q, N_k)");
     check.output("dbias", g.dbias, /*reduces=*/true);
+    check.broadcast<4>("dbias", g.dbias, {p.batch, p.q_heads, p.n_q, p.n_k}, "(B, H_q, N_q, N_k)");
   }
   if (g.dscale.given()) {
     check.floating("dscale", g.dscale);
-    check.broadcast("dscale", g.dscale, rows, "(B, H_q, N_q)");
     check.output("dscale", g.dscale, /*reduces=*/true);
+    check.broadcast("dscale", g.dscale, rows, "(B, H_q, N_q)");
   }
   if (g.dsinks.given()) {
     if (!p.options.sinks.given()) check.refuse("dsinks: expected none without sinks, got a view");

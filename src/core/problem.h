@@ -32,6 +32,8 @@ struct Problem {
   std::int64_t batch = 0, q_heads = 0, kv_heads = 0, n_q = 0, n_k = 0, d_k = 0, d_v = 0;
   double scale = 1.0;  // the number; options.scale_tensor, where given, replaces it
 
+  bool has_rows() const { return batch > 0 && q_heads > 0 && n_q > 0; }
+  bool has_pairs() const { return has_rows() && n_k > 0; }  // of a query and a key
   bool packed() const { return !options.q_offsets.empty(); }
   std::int64_t entries() const { return packed() ? static_cast<std::int64_t>(options.q_offsets.size()) - 1 : batch; }
   Entry entry(std::int64_t e) const;

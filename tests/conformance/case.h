@@ -1,0 +1,100 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "keel/attention.h"
+
+// One description of a problem for tests, benchmarks and fuzzing alike: plain data, from which Instance makes memory.
+namespace keel::conformance {
+
+// How a tensor (B, H, N, D) lies in memory.
+enum class Storage {
+  bhnd,        // gap-free, in the order of the dimensions
+  bnhd,        // heads inside rows, as a projection leaves them
+  packed,      // a slice of one (B, N, H_q + 2·H_kv, D) array that q, k and v share where their shapes allow it
+  gaps,        // rows, heads and batch entries padded
+  transposed,  // (B, H, D, N): elements of a row are N apart
+  reversed,    // negative strides along every dimension
+};
+
+enum class ScaleKind { standard, number, per_head, per_query };
+
+enum class MaskKind {
+  none,
+  random,   // about a third hidden, every fifth key from all queries
+  one_row,  // as random, and one query sees nothing
+  blocks,   // 32 × 64 blocks, alternately visible and hidden
+  all       // nothing is visible
+};
+
+enum class BiasKind {
+  none,
+  normal,
+  minus_inf,   // some −inf, and every fifth key so for all queries
+  minus_1e30,  // one query has −1e30 everywhere: not masked
+};
+
+enum class Values {
+  normal,
+  flat,         // all scores equal
+  huge,         // scores about ±1e4
+  extreme,      // scores about ±1e15 (±1e6 in f16)
+  nan_hidden,   // NaN and Inf in each row of q, k and v that the masks hide
+  nan_visible,  // NaN in a row of k and in a row of v
+  inf_visible,  // Inf in a row of k
+};
+
+// Which dimensions of a mask or bias have size 1, or full size and stride 0.
+struct Broadcast {
+  bool b = false, h = false, q = false, k = false;
+  bool by_stride = false;
+  bool operator==(const Broadcast&) const = default;
+};
+
+enum class Weights { none, q_dtype, f32 };
+
+struct Case {
+  std::string name;
+  std::uint64_t seed = 1;  // of the values
+
+  DType dtype = DType::f32;
+  std::int64_t batch = 1, q_heads = 1, kv_heads = 1, n_q = 1, n_k = 1, d_k = 1, d_v = 1;
+  Storage q = Storage::bhnd, k = Storage::bhnd, v = Storage::bhnd, out = Storage::bhnd;
+
+  ScaleKind scale = ScaleKind::standard;
+  double scale_number = 0.2;  // with ScaleKind::number
+  std::optional<double> softcap;
+  MaskKind mask = MaskKind::none;
+  Broadcast mask_broadcast;
+  BiasKind bias = BiasKind::none;
+  bool bias_f32 = false;  // else q's dtype
+  Broadcast bias_broadcast;
+  Causal causal = Causal::none;
+  Window window;
+  std::vector<std::int64_t> q_lengths, k_lengths, q_offsets, k_offsets;
+  bool alibi = false;
+  bool sinks = false;
+  double dropout = 0.0;
+  std::uint64_t dropout_seed = 0;
+
+  Values values = Values::normal;
+
+  bool lse = false;         // outputs requested
+  bool statistics = false;  // all row statistics
+  Weights weights = Weights::none;
+  bool heads = false;
+
+  bool gradients = true;  // whether a backward pass makes sense; it is asked for every gradient there is
+  bool dlse = false;      // the backward pass gets a gradient by lse
+
+  std::vector<std::string> features;  // "factor=level" of what the table combines; empty for cases written by hand
+};
+
+// Every field that differs from the default, for failure messages.
+std::string describe(const Case& c);
+
+}  // namespace keel::conformance

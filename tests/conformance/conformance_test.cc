@@ -1,0 +1,59 @@
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "conformance/expect.h"
+#include "conformance/factors.h"
+#include "conformance/random.h"
+#include "conformance/table.h"
+
+namespace keel::conformance {
+namespace {
+
+TEST(Table, CoversEveryPairOfFeatures) {
+  std::set<std::pair<std::string, std::string>> met;
+  for (const Case& c : table()) {
+    for (const std::string& a : c.features) {
+      for (const std::string& b : c.features) met.insert({a, b});
+    }
+  }
+  std::size_t pairs = 0;
+  for (const Factor& f : factors()) {
+    for (const Factor& g : factors()) {
+      if (&f == &g) continue;
+      for (const Level& a : f.levels) {
+        for (const Level& b : g.levels) {
+          ++pairs;
+          EXPECT_TRUE(met.contains({label(f, a), label(g, b)})) << label(f, a) << " never meets " << label(g, b);
+        }
+      }
+    }
+  }
+  RecordProperty("pairs", static_cast<int>(pairs / 2));
+  RecordProperty("cases", static_cast<int>(table().size()));
+}
+
+TEST(Table, NamesAreUnique) {
+  std::set<std::string> names;
+  for (const Case& c : table()) EXPECT_TRUE(names.insert(c.name).second) << c.name;
+}
+
+TEST(Table, EveryCaseMatchesTheOracle) {
+  for (const Case& c : table()) expect_matches_oracle(Instance(c));
+}
+
+TEST(Table, GradientsOfEveryCaseMatchTheOracle) {
+  for (const Case& c : table()) expect_gradients_match_oracle(Instance(c));
+}
+
+TEST(RandomProblems, MatchTheOracle) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Instance instance(random_case(seed));
+    expect_matches_oracle(instance);
+    expect_gradients_match_oracle(instance);
+  }
+}
+
+}  // namespace
+}  // namespace keel::conformance

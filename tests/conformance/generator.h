@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+namespace keel::conformance {
+
+// Random numbers that are the same everywhere (SplitMix64). A stream is a purpose, so that adding values for one
+// purpose leaves those of the others alone.
+class Generator {
+ public:
+  explicit Generator(std::uint64_t seed, std::uint64_t stream = 0)
+      : state_(seed * 0x9E3779B97F4A7C15u + stream * 0xD1B54A32D192ED03u) {
+    next();
+  }
+
+  std::uint64_t next() {
+    std::uint64_t z = (state_ += 0x9E3779B97F4A7C15u);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+  }
+
+  // from [0, 1)
+  double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
+  double uniform(double low, double high) { return low + (high - low) * uniform(); }
+
+  // from low to high, both included
+  std::int64_t integer(std::int64_t low, std::int64_t high) {
+    return low + static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(high - low + 1));
+  }
+
+  bool chance(double probability) { return uniform() < probability; }
+
+  template <class T, std::size_t N>
+  T pick(const T (&values)[N]) {
+    return values[next() % N];
+  }
+
+  // standard normal (Box and Muller)
+  double normal() {
+    const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform()));
+    return radius * std::cos(6.283185307179586 * uniform());
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+}  // namespace keel::conformance

@@ -1,0 +1,357 @@
+#include "conformance/instance.h"
+
+#include <cmath>
+
+#include "conformance/expected.h"
+#include "conformance/generator.h"
+#include "conformance/visibility.h"
+#include "core/element.h"
+#include "core/problem.h"
+
+namespace keel::conformance {
+namespace {
+
+using Shape4 = std::array<std::int64_t, 4>;
+using Shape3 = std::array<std::int64_t, 3>;
+
+enum Stream : std::uint64_t { kQ = 1, kK, kV, kScale, kMask, kBias, kSinks, kDout, kDlse };
+
+Shape4 strides_of(Storage storage, const Shape4& shape) {
+  const auto [b, h, n, d] = shape;
+  static_cast<void>(b);
+  switch (storage) {
+    case Storage::bhnd:
+      return contiguous_strides(shape);
+    case Storage::bnhd:
+      return {n * h * d, d, h * d, 1};
+    case Storage::packed:
+      return {n * (h + 2) * d, d, (h + 2) * d, 1};
+    case Storage::gaps:
+      return {h * (n * (d + 3) + 5) + 7, n * (d + 3) + 5, d + 3, 1};
+    case Storage::transposed:
+      return {h * d * n, d * n, 1, n};
+    case Storage::reversed:
+      return {-h * n * d, -n * d, -d, -1};
+  }
+  return {};
+}
+
+Array tensor_array(Storage storage, DType dtype, const Shape4& shape, unsigned char paint, bool aligned) {
+  return Array::with_strides<4>(dtype, shape, strides_of(storage, shape), paint, aligned);
+}
+
+// Rows lie without gaps beside a contiguous output, and with gaps beside any other.
+Array row_array(const Case& c, DType dtype, bool aligned) {
+  const Shape3 shape = {c.batch, c.q_heads, c.n_q};
+  Shape3 strides = contiguous_strides(shape);
+  if (c.out != Storage::bhnd) strides = {c.q_heads * (2 * c.n_q + 1) + 3, 2 * c.n_q + 1, 2};
+  return Array::with_strides<3>(dtype, shape, strides, Array::kMark, aligned);
+}
+
+// The shape and strides of an array broadcast as asked.
+Array broadcast_array(DType dtype, const Shape4& full, const Broadcast& broadcast, unsigned char paint, bool aligned) {
+  const std::array<bool, 4> over = {broadcast.b, broadcast.h, broadcast.q, broadcast.k};
+  Shape4 shape = full;
+  for (std::size_t i = 0; i < 4; ++i) {
+    if (over[i]) shape[i] = 1;
+  }
+  Shape4 strides = contiguous_strides(shape);
+  for (std::size_t i = 0; i < 4 && broadcast.by_stride; ++i) {
+    if (!over[i]) continue;
+    strides[i] = 0;
+    shape[i] = full[i];
+  }
+  return Array::with_strides<4>(dtype, shape, strides, paint, aligned);
+}
+
+template <class Make>
+void fill(const MutableTensorView& x, Make make) {
+  for (std::int64_t b = 0; b < x.shape[0]; ++b) {
+    for (std::int64_t h = 0; h < x.shape[1]; ++h) {
+      for (std::int64_t n = 0; n < x.shape[2]; ++n) {
+        for (std::int64_t d = 0; d < x.shape[3]; ++d) store_at(x, make(), b, h, n, d);
+      }
+    }
+  }
+}
+
+// The factor on standard normal q and k that gives the scores their size.
+double magnitude_of(const Case& c) {
+  if (c.values == Values::huge) return 100.0;
+  if (c.values == Values::extreme) return c.dtype == DType::f16 ? 1e3 : std::sqrt(1e15);
+  return 1.0;
+}
+
+}  // namespace
+
+Instance::Instance(const Case& c) : case_(c), aligned_(c.seed % 2 == 0) {
+  make_tensors();
+  make_options();
+  plant_specials();
+}
+
+Instance::~Instance() = default;
+
+void Instance::make_tensors() {
+  const Case& c = case_;
+  const Shape4 q_shape = {c.batch, c.q_heads, c.n_q, c.d_k};
+  const Shape4 k_shape = {c.batch, c.kv_heads, c.n_k, c.d_k};
+  const Shape4 v_shape = {c.batch, c.kv_heads, c.n_k, c.d_v};
+  const bool one_array =
+      c.q == Storage::packed && c.k == Storage::packed && c.v == Storage::packed && c.n_q == c.n_k && c.d_k == c.d_v;
+  if (one_array) {
+    const std::int64_t heads = c.q_heads + 2 * c.kv_heads, n = c.n_q, d = c.d_k;
+    q_array_ = Array::of_shape<4>(c.dtype, {c.batch, n, heads, d}, Array::kNan, aligned_);
+    const Shape4 strides = {n * heads * d, d, heads * d, 1};
+    auto* const data = static_cast<unsigned char*>(q_array_.data());
+    q_ = {data, c.dtype, q_shape, strides};
+    k_ = {data + c.q_heads * d * size_of(c.dtype), c.dtype, k_shape, strides};
+    v_ = {data + (c.q_heads + c.kv_heads) * d * size_of(c.dtype), c.dtype, v_shape, strides};
+  } else {
+    q_array_ = tensor_array(c.q, c.dtype, q_shape, Array::kNan, aligned_);
+    k_array_ = tensor_array(c.k, c.dtype, k_shape, Array::kNan, aligned_);
+    v_array_ = tensor_array(c.v, c.dtype, v_shape, Array::kNan, aligned_);
+    q_ = q_array_.tensor();
+    k_ = k_array_.tensor();
+    v_ = v_array_.tensor();
+  }
+  const double size = magnitude_of(c);
+  Generator q_random(c.seed, kQ), k_random(c.seed, kK), v_random(c.seed, kV);
+  fill(q_, [&] { return c.values == Values::flat ? 0.0 : size * q_random.normal(); });
+  fill(k_, [&] { return size * k_random.normal(); });
+  fill(v_, [&] { return v_random.normal(); });
+}
+
+void Instance::make_options() {
+  const Case& c = case_;
+  Options& o = options_;
+  const DType side = accumulation_dtype(c.dtype);
+  const double standard = 1.0 / std::sqrt(static_cast<double>(c.d_k));
+  if (c.scale == ScaleKind::number) o.scale = c.scale_number;
+  if (c.scale == ScaleKind::per_head || c.scale == ScaleKind::per_query) {
+    const Shape3 shape = c.scale == ScaleKind::per_head ? Shape3{1, c.q_heads, 1} : Shape3{c.batch, c.q_heads, c.n_q};
+    scale_ = Array::of_shape<3>(side, shape, Array::kNan, aligned_);
+    Generator random(c.seed, kScale);
+    scale_.fill([&](auto...) { return standard * random.uniform(0.5, 1.5); });
+    o.scale_tensor = scale_.rows();
+  }
+  o.softcap = c.softcap;
+  make_mask();
+  make_bias();
+  o.causal = c.causal;
+  o.window = c.window;
+  o.q_lengths = case_.q_lengths;
+  o.k_lengths = case_.k_lengths;
+  o.q_offsets = case_.q_offsets;
+  o.k_offsets = case_.k_offsets;
+  if (c.alibi) {
+    alibi_ = Array::of_shape<1>(side, {c.q_heads}, Array::kNan, aligned_);
+    alibi_.fill([&](std::int64_t h, auto...) {
+      return std::exp2(-8.0 * static_cast<double>(h + 1) / static_cast<double>(c.q_heads));
+    });
+    o.alibi = alibi_.heads();
+  }
+  if (c.sinks) {
+    sinks_ = Array::of_shape<1>(side, {c.q_heads}, Array::kNan, aligned_);
+    Generator random(c.seed, kSinks);
+    sinks_.fill([&](auto...) { return random.normal(); });
+    o.sinks = sinks_.heads();
+  }
+  o.dropout = c.dropout;
+  o.seed = c.dropout_seed;
+}
+
+void Instance::make_mask() {
+  const Case& c = case_;
+  if (c.mask == MaskKind::none) return;
+  mask_ = broadcast_array(DType::boolean, {c.batch, c.q_heads, c.n_q, c.n_k}, c.mask_broadcast, 1, aligned_);
+  Generator random(c.seed, kMask);
+  mask_.fill([&](std::int64_t, std::int64_t, std::int64_t i, std::int64_t j) {
+    const bool drawn = random.chance(0.75);
+    if (c.mask == MaskKind::all) return 0.0;
+    if (c.mask == MaskKind::blocks) return (i / 32 + j / 64) % 2 == 0 ? 1.0 : 0.0;
+    if (c.mask == MaskKind::one_row && i == c.n_q / 2) return 0.0;
+    if (j % 5 == 3) return 0.0;
+    return drawn ? 1.0 : 0.0;
+  });
+  options_.mask = mask_.tensor();
+}
+
+void Instance::make_bias() {
+  const Case& c = case_;
+  if (c.bias == BiasKind::none) return;
+  const bool f32 = c.bias_f32 || (c.bias == BiasKind::minus_1e30 && c.dtype == DType::f16);  // −1e30 is −inf in f16
+  bias_ = broadcast_array(f32 ? DType::f32 : c.dtype, {c.batch, c.q_heads, c.n_q, c.n_k}, c.bias_broadcast, Array::kNan,
+                          aligned_);
+  Generator random(c.seed, kBias);
+  bias_.fill([&](std::int64_t, std::int64_t, std::int64_t i, std::int64_t j) -> double {
+    const double value = random.normal();
+    const bool drawn = random.chance(0.2);
+    if (c.bias == BiasKind::minus_inf && (drawn || j % 5 == 1)) return -INFINITY;
+    if (c.bias == BiasKind::minus_1e30 && (i == c.n_q / 2 || c.bias_broadcast.q)) return -1e30;
+    return value;
+  });
+  options_.bias = bias_.tensor();
+}
+
+void Instance::plant_specials() {
+  const Case& c = case_;
+  if (c.values == Values::nan_hidden) hide_nans();
+  if (c.n_k == 0 || c.kv_heads == 0 || c.batch == 0) return;
+  if (c.values == Values::nan_visible) {
+    store_at(k_, NAN, 0, 0, c.n_k / 2, 0);
+    store_at(v_, NAN, c.batch - 1, c.kv_heads - 1, c.n_k / 3, c.d_v - 1);
+  }
+  if (c.values == Values::inf_visible) store_at(k_, INFINITY, 0, 0, c.n_k / 2, 0);
+}
+
+// NaN, Inf and −Inf in turn in each row of k and v that no query sees, and of q that sees no key.
+void Instance::hide_nans() {
+  const ForwardMemory memory = forward_memory();
+  const Visibility seen = visibility_of(make_problem(q_, k_, v_, memory.out_view(), options_, {}));
+  const double specials[] = {NAN, INFINITY, -INFINITY};
+  const auto spoil = [&](const MutableTensorView& x, const std::vector<char>& keep) {
+    std::size_t row = 0;
+    for (std::int64_t b = 0; b < x.shape[0]; ++b) {
+      for (std::int64_t h = 0; h < x.shape[1]; ++h) {
+        for (std::int64_t n = 0; n < x.shape[2]; ++n, ++row) {
+          for (std::int64_t d = 0; d < x.shape[3] && !keep[row]; ++d) store_at(x, specials[(n + d) % 3], b, h, n, d);
+        }
+      }
+    }
+  };
+  spoil(q_, seen.rows);
+  spoil(k_, seen.keys);
+  spoil(v_, seen.keys);
+}
+
+ForwardMemory Instance::forward_memory() const {
+  const Case& c = case_;
+  const DType side = accumulation_dtype(c.dtype);
+  ForwardMemory m;
+  m.out = tensor_array(c.out, c.dtype, {c.batch, c.q_heads, c.n_q, c.d_v}, Array::kMark, aligned_);
+  if (c.lse || c.statistics) m.lse = row_array(c, side, aligned_);
+  if (c.statistics) {
+    for (Array* rows : {&m.max_logit, &m.entropy, &m.max_weight, &m.logit_mean, &m.logit_var}) {
+      *rows = row_array(c, side, aligned_);
+    }
+    m.visible = row_array(c, DType::i64, aligned_);
+  }
+  if (c.weights != Weights::none) {
+    const Storage storage = c.out == Storage::packed ? Storage::bnhd : c.out;
+    m.weights = tensor_array(storage, c.weights == Weights::f32 ? DType::f32 : c.dtype,
+                             {c.batch, c.q_heads, c.n_q, c.n_k}, Array::kMark, aligned_);
+  }
+  if (c.heads) {
+    const auto entries = c.q_offsets.empty() ? static_cast<std::size_t>(c.batch) : c.q_offsets.size() - 1;
+    m.heads.assign(entries * static_cast<std::size_t>(c.q_heads), {.max_logit = -12345.0, .rows = -1});
+  }
+  return m;
+}
+
+Outputs ForwardMemory::outputs() {
+  return {.lse = lse.rows_or_none(),
+          .max_logit = max_logit.rows_or_none(),
+          .entropy = entropy.rows_or_none(),
+          .max_weight = max_weight.rows_or_none(),
+          .logit_mean = logit_mean.rows_or_none(),
+          .logit_var = logit_var.rows_or_none(),
+          .visible = visible.rows_or_none(),
+          .weights = weights.tensor_or_none(),
+          .heads = heads};
+}
+
+std::string ForwardMemory::outside_writes() const {
+  const std::pair<const char*, const Array*> all[] = {{"out", &out},
+                                                      {"lse", &lse},
+                                                      {"max_logit", &max_logit},
+                                                      {"entropy", &entropy},
+                                                      {"max_weight", &max_weight},
+                                                      {"logit_mean", &logit_mean},
+                                                      {"logit_var", &logit_var},
+                                                      {"visible", &visible},
+                                                      {"weights", &weights}};
+  for (const auto& [name, array] : all) {
+    if (!array->exists()) continue;
+    if (const std::string found = array->outside_writes(); !found.empty()) return std::string(name) + ": " + found;
+  }
+  return {};
+}
+
+BackwardInputs Instance::backward_inputs() const {
+  if (!forward_out_.exists()) make_backward_inputs();
+  return {.q = q_,
+          .k = k_,
+          .v = v_,
+          .out = forward_out_.tensor(),
+          .lse = forward_lse_.rows(),
+          .dout = dout_.tensor(),
+          .dlse = dlse_.rows_or_none()};
+}
+
+void Instance::make_backward_inputs() const {
+  const Case& c = case_;
+  const Shape4 shape = {c.batch, c.q_heads, c.n_q, c.d_v};
+  const Shape3 rows = {c.batch, c.q_heads, c.n_q};
+  const DType side = accumulation_dtype(c.dtype);
+  const Expected& e = expected();
+  forward_out_ = tensor_array(c.out, c.dtype, shape, Array::kNan, aligned_);
+  forward_out_.fill([&](auto... index) { return e.out.at(index...); });
+  forward_lse_ = Array::of_shape<3>(side, rows, Array::kNan, aligned_);
+  forward_lse_.fill([&](auto... index) { return e.lse.at(index...); });
+  Generator random(c.seed, kDout);
+  dout_ = tensor_array(c.out, c.dtype, shape, Array::kNan, aligned_);
+  dout_.fill([&](auto...) { return random.normal(); });
+  if (!c.dlse) return;
+  Generator random_lse(c.seed, kDlse);
+  dlse_ = Array::of_shape<3>(side, rows, Array::kNan, aligned_);
+  dlse_.fill([&](auto...) { return random_lse.normal(); });
+}
+
+GradientMemory Instance::gradient_memory() const {
+  const Case& c = case_;
+  const DType side = accumulation_dtype(c.dtype);
+  const Shape4 scores = {c.batch, c.q_heads, c.n_q, c.n_k};
+  GradientMemory m;
+  m.dq = tensor_array(c.q, c.dtype, {c.batch, c.q_heads, c.n_q, c.d_k}, Array::kMark, aligned_);
+  m.dk = tensor_array(c.k, c.dtype, {c.batch, c.kv_heads, c.n_k, c.d_k}, Array::kMark, aligned_);
+  m.dv = tensor_array(c.v, c.dtype, {c.batch, c.kv_heads, c.n_k, c.d_v}, Array::kMark, aligned_);
+  if (bias_.exists()) m.dbias = broadcast_array(bias_.dtype(), scores, c.bias_broadcast, Array::kMark, aligned_);
+  const Shape4 scale = scale_.exists() ? scale_.shape() : Shape4{1, 1, 1, 1};
+  m.dscale = Array::of_shape<3>(side, {scale[0], scale[1], scale[2]}, Array::kMark, aligned_);
+  if (sinks_.exists()) m.dsinks = Array::of_shape<1>(side, {c.q_heads}, Array::kMark, aligned_);
+  return m;
+}
+
+Gradients GradientMemory::gradients() const {
+  return {.dq = dq.tensor(),
+          .dk = dk.tensor(),
+          .dv = dv.tensor(),
+          .dbias = dbias.tensor_or_none(),
+          .dscale = dscale.rows(),
+          .dsinks = dsinks.heads_or_none()};
+}
+
+std::string GradientMemory::outside_writes() const {
+  const std::pair<const char*, const Array*> all[] = {{"dq", &dq},       {"dk", &dk},         {"dv", &dv},
+                                                      {"dbias", &dbias}, {"dscale", &dscale}, {"dsinks", &dsinks}};
+  for (const auto& [name, array] : all) {
+    if (!array->exists()) continue;
+    if (const std::string found = array->outside_writes(); !found.empty()) return std::string(name) + ": " + found;
+  }
+  return {};
+}
+
+const Expected& Instance::expected() const {
+  if (!expected_) expected_ = std::make_unique<Expected>(compute_expected(*this));
+  return *expected_;
+}
+
+const ExpectedGradients& Instance::expected_gradients() const {
+  if (!expected_gradients_) {
+    expected_gradients_ = std::make_unique<ExpectedGradients>(compute_expected_gradients(*this));
+  }
+  return *expected_gradients_;
+}
+
+}  // namespace keel::conformance
