@@ -48,18 +48,17 @@ trap 'rm -f "$log"' EXIT
 apt() {
   "${as_root[@]}" apt-get --yes --quiet -o DPkg::Lock::Timeout=300 "$@" >"$log" 2>&1
 }
-# The first complaint in the log, without apt's mark in front of it.
+# The first error that apt-get gave.
 complaint() {
-  grep --max-count=1 --extended-regexp '^(E|Err):' "$log" | sed -E 's/^(E|Err):[0-9]* *//' || true
+  sed --quiet 's/^E: *//p' "$log" | head --lines=1
 }
 
 echo "setup: installing ${missing[*]}"
-# apt-get update succeeds when a list could not be fetched, unless told otherwise. That matters only when the packages
-# cannot then be found: an unrelated source that is down must not stop the build.
+# A list that cannot be fetched counts only when the packages then cannot be had: an unrelated source that is down must
+# not stop the build.
 unreachable=""
 apt -o APT::Update::Error-Mode=any update || unreachable=$(complaint)
-if ! apt --no-install-recommends --simulate install "${missing[@]}"; then
+if ! apt --no-install-recommends install "${missing[@]}"; then
   [[ -z $unreachable ]] || fail "the package list cannot be reached: $unreachable"
-  fail "apt-get cannot install ${missing[*]}: $(complaint)"
+  fail "apt-get could not install them: $(complaint)"
 fi
-apt --no-install-recommends install "${missing[@]}" || fail "apt-get could not install ${missing[*]}: $(complaint)"
