@@ -20,7 +20,7 @@ build: build/build.ninja  ## build the library and the program into build/lib an
 	@cmake --build build -j $(JOBS)
 
 test: build  ## build, then run every test
-	@ctest --preset release -j $(JOBS)
+	@ctest --preset release --progress -j $(JOBS)
 
 lab: build  ## build, then run the lab: what the scaling does, measured, and a report to read
 	@build/bin/keel lab
@@ -30,11 +30,11 @@ bench: build  ## build, then measure speed on this machine
 
 sanitize: build/asan-ubsan/build.ninja  ## run the tests under the address and undefined-behaviour sanitizers
 	@cmake --build build/asan-ubsan -j $(JOBS)
-	@ctest --preset asan-ubsan -j $(JOBS)
+	@ctest --preset asan-ubsan --progress -j $(JOBS)
 
 tsan: build/tsan/build.ninja  ## run the tests under the thread sanitizer
 	@cmake --build build/tsan -j $(JOBS)
-	@ctest --preset tsan -j $(JOBS)
+	@ctest --preset tsan --progress -j $(JOBS)
 
 fuzz: build/fuzz/build.ninja  ## fuzz for FUZZ_SECONDS
 	@cmake --build build/fuzz -j $(JOBS)
