@@ -64,11 +64,14 @@ ifneq ($(SETUP),no)
 	@scripts/setup.sh dev
 endif
 
-# Configuring happens once; afterwards the build itself notices when a CMakeLists.txt changes.
+# Configuring happens once; afterwards the build itself notices when a CMakeLists.txt changes. Errors and warnings of CMake
+# come on stderr; the rest of what it says is of no use here.
+
+configure = echo 'Configuring $(@D)' && cmake --preset $(1) >/dev/null
 
 build/build.ninja: CMakePresets.json | setup
-	@cmake --preset release --log-level=NOTICE
+	@$(call configure,release)
 build/fuzz/build.ninja: CMakePresets.json | setup-dev
-	@cmake --preset fuzz --log-level=NOTICE
+	@$(call configure,fuzz)
 build/%/build.ninja: CMakePresets.json | setup
-	@cmake --preset $* --log-level=NOTICE
+	@$(call configure,$*)
