@@ -43,39 +43,40 @@ struct Window {
 };
 
 // Everything about a call but its tensors. The default is plain attention.
+// (The {} here and below let designated initialisers pass without a warning about the members left out.)
 struct Options {
   // The factor on q·k. A number (1/√d_k when absent), or a tensor (B, H_q, N_q) of any float dtype that replaces it,
   // each dimension of which may be 1: {1, H, 1} gives each head its temperature (scale = 1/τ), {B, H, N_q} each query
   // its own.
-  std::optional<double> scale;
-  RowView scale_tensor;
+  std::optional<double> scale{};
+  RowView scale_tensor{};
 
   // c·tanh(s/c), c > 0: bounds scores to (−c, c).
-  std::optional<double> softcap;
+  std::optional<double> softcap{};
 
   // Masks compose: a key is visible where all of them allow it. `mask` is boolean (true = attend); `bias` is added to
   // the scores (q's dtype or f32), and its −inf masks. Both (B, H_q, N_q, N_k), each dimension of which may be 1 or
   // have stride 0; they are never expanded.
-  TensorView mask;
-  TensorView bias;
+  TensorView mask{};
+  TensorView bias{};
   Causal causal = Causal::none;
-  Window window;
+  Window window{};
 
   // Padded batches: how many leading rows of each batch entry are real (B values each). Later keys are masked; later
   // queries count as fully masked rows. Either may be given alone.
-  std::span<const std::int64_t> q_lengths;
-  std::span<const std::int64_t> k_lengths;
+  std::span<const std::int64_t> q_lengths{};
+  std::span<const std::int64_t> k_lengths{};
 
   // Packed batches: B = 1, and entry e owns rows [offsets[e], offsets[e+1]); both are given, with E + 1 values from 0
   // to N (cu_seqlens). Queries see the keys of their own entry only. bottom_right aligns each entry by its own lengths.
-  std::span<const std::int64_t> q_offsets;
-  std::span<const std::int64_t> k_offsets;
+  std::span<const std::int64_t> q_offsets{};
+  std::span<const std::int64_t> k_offsets{};
 
   // ALiBi: −slope_h · |i + offset − j|, one slope a query head (H_q), along the diagonal described at Window.
-  HeadView alibi;
+  HeadView alibi{};
 
   // One logit a query head (H_q) that joins the softmax's denominator but has no value: 0 gives softmax₁.
-  HeadView sinks;
+  HeadView sinks{};
 
   // Each weight is zeroed with this probability, 0 ≤ dropout ≤ 1, the rest divided by 1 − dropout. Which ones is a
   // function of (seed, entry, head, query, key) alone.
@@ -100,15 +101,15 @@ struct HeadStatistics {
 // Row statistics are (B, H_q, N_q) in f32 (f64 for f64 inputs), `visible` in i64. A fully masked row has lse and
 // max_logit −inf and 0 in all others. A row with a visible NaN has NaN in all but `visible`.
 struct Outputs {
-  MutableRowView lse;               // log of the softmax's denominator, sink included: weight = exp(s − lse)
-  MutableRowView max_logit;         // largest visible score
-  MutableRowView entropy;           // of the softmax in nats; a sink counts as one more outcome
-  MutableRowView max_weight;        // exp(max_logit − lse)
-  MutableRowView logit_mean;        // of the visible scores
-  MutableRowView logit_var;         // of the visible scores (divided by their number)
-  MutableRowView visible;           // how many keys the row sees
-  MutableTensorView weights;        // (B, H_q, N_q, N_k), q's dtype or f32: what multiplies v, dropout included
-  std::span<HeadStatistics> heads;  // entries × H_q of them, entry-major; an entry is a batch entry, or a packed one
+  MutableRowView lse{};               // log of the softmax's denominator, sink included: weight = exp(s − lse)
+  MutableRowView max_logit{};         // largest visible score
+  MutableRowView entropy{};           // of the softmax in nats; a sink counts as one more outcome
+  MutableRowView max_weight{};        // exp(max_logit − lse)
+  MutableRowView logit_mean{};        // of the visible scores
+  MutableRowView logit_var{};         // of the visible scores (divided by their number)
+  MutableRowView visible{};           // how many keys the row sees
+  MutableTensorView weights{};        // (B, H_q, N_q, N_k), q's dtype or f32: what multiplies v, dropout included
+  std::span<HeadStatistics> heads{};  // entries × H_q of them, entry-major; an entry is a batch entry, or a packed one
   double saturation_threshold = 0.99;
 };
 
@@ -118,20 +119,20 @@ KEEL_API void attention(const TensorView& q, const TensorView& k, const TensorVi
 
 // What the backward pass starts from: the inputs of the forward call, its two results, and the gradients that arrived.
 struct BackwardInputs {
-  TensorView q, k, v;
-  TensorView out;   // as attention() returned it
-  RowView lse;      // as attention() returned it
-  TensorView dout;  // gradient of the loss by out: (B, H_q, N_q, d_v), q's dtype
-  RowView dlse;     // gradient of the loss by lse, where the caller used it; may be left out
+  TensorView q{}, k{}, v{};
+  TensorView out{};   // as attention() returned it
+  RowView lse{};      // as attention() returned it
+  TensorView dout{};  // gradient of the loss by out: (B, H_q, N_q, d_v), q's dtype
+  RowView dlse{};     // gradient of the loss by lse, where the caller used it; may be left out
 };
 
 // Gradients to compute; those without a view cost nothing. A view is overwritten, not added to. dbias and dscale may
 // have size 1 (or stride 0) along any dimension: the gradient is then summed over it, as a broadcast input needs.
 struct Gradients {
-  MutableTensorView dq, dk, dv;  // shapes and dtype of q, k, v
-  MutableTensorView dbias;       // (B, H_q, N_q, N_k), q's dtype or f32
-  MutableRowView dscale;         // (B, H_q, N_q) by the scale in use, number or tensor; any float dtype
-  MutableHeadView dsinks;        // (H_q); any float dtype
+  MutableTensorView dq{}, dk{}, dv{};  // shapes and dtype of q, k, v
+  MutableTensorView dbias{};           // (B, H_q, N_q, N_k), q's dtype or f32
+  MutableRowView dscale{};             // (B, H_q, N_q) by the scale in use, number or tensor; any float dtype
+  MutableHeadView dsinks{};            // (H_q); any float dtype
 };
 
 // The gradients of attention(); `options` as in the forward call.
@@ -139,8 +140,8 @@ KEEL_API void attention_backward(const BackwardInputs& inputs, const Gradients& 
 
 // Attention of the same queries over one part of the keys.
 struct Partial {
-  TensorView out;  // (B, H, N_q, d_v)
-  RowView lse;     // (B, H, N_q)
+  TensorView out{};  // (B, H, N_q, d_v)
+  RowView lse{};     // (B, H, N_q)
 };
 
 // Joins results over disjoint sets of keys into the result over their union, exactly:

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that Keel needs. Silent and quick when they are all there.
+#
+#   scripts/setup.sh        what make build, test, lab, bench, sanitize and tsan need
+#   scripts/setup.sh dev    also what make format, tidy and fuzz need
+set -euo pipefail
+
+build=(g++ cmake ninja-build pkg-config git)
+library=(libhwy-dev libtbb-dev)
+programs=(libcli11-dev nlohmann-json3-dev libfmt-dev node-d3)
+tests=(libgtest-dev libgmock-dev libbenchmark-dev python3 python3-venv)
+dev=(clang clang-format clang-tidy libclang-rt-dev valgrind)
+
+fail() {
+  printf 'setup: %s\n' "$1" >&2
+  exit 1
+}
+
+packages=("${build[@]}" "${library[@]}" "${programs[@]}" "${tests[@]}")
+for group in "$@"; do
+  case $group in
+    dev) packages+=("${dev[@]}") ;;
+    *) fail "unknown group '$group'; usage: scripts/setup.sh [dev]" ;;
+  esac
+done
+
+command -v dpkg-query >/dev/null && command -v apt-get >/dev/null ||
+  fail "no apt-get here; install what Debian calls ${packages[*]}, then run make with SETUP=no"
+
+# dpkg-query fails when it does not know one of the names; what it prints about the others still counts.
+installed=$(dpkg-query --show --showformat='${db:Status-Status} ${Package}\n' "${packages[@]}" 2>/dev/null || true)
+missing=()
+for package in "${packages[@]}"; do
+  [[ $'\n'$installed$'\n' == *$'\n'"installed $package"$'\n'* ]] || missing+=("$package")
+done
+((${#missing[@]})) || exit 0
+
+as_root=(env DEBIAN_FRONTEND=noninteractive)
+if ((EUID != 0)); then
+  by_hand="as root: apt-get install --no-install-recommends ${missing[*]}"
+  command -v sudo >/dev/null || fail "packages are missing and there is no sudo; run $by_hand"
+  [[ -t 0 ]] || sudo -n true 2>/dev/null || fail "packages are missing and sudo wants a password; run $by_hand"
+  as_root=(sudo "${as_root[@]}")
+fi
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+apt() {
+  "${as_root[@]}" apt-get --yes --quiet -o DPkg::Lock::Timeout=300 "$@" >"$log" 2>&1
+}
+# The first error that apt-get gave.
+complaint() {
+  sed --quiet 's/^E: *//p' "$log" | head --lines=1
+}
+
+echo "setup: installing ${missing[*]}"
+# A list that cannot be fetched counts only when the packages then cannot be had: an unrelated source that is down must
+# not stop the build.
+unreachable=""
+apt -o APT::Update::Error-Mode=any update || unreachable=$(complaint)
+if ! apt --no-install-recommends install "${missing[@]}"; then
+  [[ -z $unreachable ]] || fail "the package list cannot be reached: $unreachable"
+  fail "apt-get could not install them: $(complaint)"
+fi

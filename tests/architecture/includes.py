@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""includes.py ROOT: fails when an #include goes against the direction in which Keel's folders depend on each other.
+
+Prints each offence as file:line: what is wrong. Standard library only.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+# folder of src/ -> the folders it stands on. It may include those, and all that they stand on in turn.
+STANDS_ON = {
+    "core": [],
+    "reference": ["core"],
+    "runtime": ["core"],
+    "io": ["core"],
+    "cpu": ["core", "runtime"],
+    "cuda": ["core", "runtime"],
+    "plan": ["cpu", "cuda"],
+    "api": ["plan", "reference"],
+    "nn": ["api"],
+    "lab": ["api", "nn", "io"],
+    "cli": ["api", "nn", "io", "lab"],
+}
+
+# The folders of libkeel, which links Highway and TBB alone.
+LIBRARY = {"core", "reference", "runtime", "cpu", "cuda", "plan", "api"}
+NOT_IN_LIBRARY = ("fmt/", "CLI/", "nlohmann/", "cblas", "gtest/", "gmock/", "benchmark/")
+
+# Kernels take plain arguments, so that a test of one needs no Problem.
+NOT_IN_KERNELS = {"cpu": "core/problem.h", "cuda": "core/problem.h"}
+
+# Folders outside src/ that see the public headers alone.
+PUBLIC_ONLY = ("examples",)
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+SUFFIXES = {".h", ".hpp", ".cc", ".cpp", ".c", ".cu", ".cuh"}
+
+
+def below(folder):
+    """All folders that `folder` may include, itself among them."""
+    found = {folder}
+    for lower in STANDS_ON[folder]:
+        found |= below(lower)
+    return found
+
+
+def is_standard(name):
+    """<vector> and <stdint.h>, but neither <hwy/highway.h> nor <cblas.h>."""
+    return re.fullmatch(r"[a-z_0-9]+|std[a-z]+\.h", name) is not None
+
+
+def offence_in_public(bracket, name):
+    if name.startswith("keel/") or (bracket == "<" and is_standard(name)):
+        return None
+    return f"a public header includes only keel/ and the standard library, not {name}"
+
+
+def offence_in_src(folder, name):
+    top = name.split("/")[0]
+    if folder not in STANDS_ON:
+        return f"src/{folder} has no place in the order of folders; give it one in tests/architecture/includes.py"
+    if name.startswith("."):
+        return f"includes are written from src/, not relative: {name}"
+    if top in STANDS_ON and "/" in name and top not in below(folder):
+        return f"{folder} may not include {top}: {name}"
+    if name == NOT_IN_KERNELS.get(folder):
+        return f"kernels never see Problem: {name}"
+    if folder in LIBRARY and name.startswith(NOT_IN_LIBRARY):
+        return f"libkeel uses Highway and TBB alone, not {name}"
+    return None
+
+
+def offence(path, bracket, name):
+    """What is wrong with `path` (relative to the root) including `name`, or None."""
+    if path.parts[0] == "include":
+        return offence_in_public(bracket, name)
+    if path.parts[0] == "src":
+        return offence_in_src(path.parts[1], name)
+    if path.parts[0] in PUBLIC_ONLY and name.split("/")[0] in STANDS_ON and "/" in name:
+        return f"{path.parts[0]}/ uses the public headers alone, not {name}"
+    return None
+
+
+def offences(root):
+    """All offences below `root` as "file:line: text", and the number of files read."""
+    found, files = [], 0
+    for top in ("include", "src", *PUBLIC_ONLY):
+        for file in sorted((root / top).rglob("*")):
+            if file.suffix not in SUFFIXES:
+                continue
+            files += 1
+            path = file.relative_to(root)
+            for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+                match = INCLUDE.match(line)
+                text = match and offence(path, *match.groups())
+                if text:
+                    found.append(f"{path}:{number}: {text}")
+    return found, files
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit("usage: includes.py ROOT")
+    found, files = offences(Path(sys.argv[1]))
+    if files == 0:
+        sys.exit(f"includes.py: no sources below {sys.argv[1]}")
+    print("\n".join(found) if found else f"{files} files, every include in order")
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()

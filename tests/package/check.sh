@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# check.sh BUILD LIBDIR VERSION: installs the build tree into a temporary folder, then builds and runs consumers against it:
+# C++ through find_package(keel), C through pkg-config. CMAKE, CC and CXX name the tools.
+set -euo pipefail
+build=$1 libdir=$2 version=$3
+here=$(cd "$(dirname "$0")" && pwd)
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+
+step() { printf -- '-- %s\n' "$1"; }
+fail() {
+  printf 'FAILED: %s\n' "$1" >&2
+  exit 1
+}
+
+step "install, then move the tree: nothing in it may hold the path it was installed to"
+"$CMAKE" --install "$build" --prefix "$tmp/installed" >"$tmp/install.log" || { cat "$tmp/install.log"; fail "install"; }
+prefix=$tmp/moved
+mv "$tmp/installed" "$prefix"
+lib=$prefix/$libdir
+export LD_LIBRARY_PATH=$lib PKG_CONFIG_PATH=$lib/pkgconfig
+
+link_static=()
+if [[ -e $lib/libkeel.a ]]; then
+  link_static=(--static)
+else
+  step "the shared library offers Keel's names alone"
+  others=$(nm --dynamic --defined-only --demangle "$lib/libkeel.so" | cut -d ' ' -f 3- |
+    grep --invert-match --extended-regexp '^(keel_[a-z_]+|((typeinfo|vtable)( name)? for )?keel::.*)$' || true)
+  [[ -z $others ]] || fail "libkeel.so also exports"$'\n'"$others"
+fi
+
+step "C++ through find_package(keel)"
+"$CMAKE" -G Ninja -S "$here/cpp" -B "$tmp/cpp" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_CXX_COMPILER="$CXX" \
+  -DKEEL_VERSION="$version" --log-level=WARNING
+"$CMAKE" --build "$tmp/cpp"
+"$tmp/cpp/consumer"
+
+step "C through pkg-config"
+[[ $(pkg-config --modversion keel) == "$version" ]] || fail "keel.pc: expected version $version"
+read -ra flags <<<"$(pkg-config --cflags keel)"
+read -ra libs <<<"$(pkg-config --libs "${link_static[@]}" keel) -lm"
+"$CC" -std=c11 -pedantic -Wall -Wextra -Werror "${flags[@]}" "$here/c/consumer.c" -o "$tmp/consumer" "${libs[@]}"
+"$tmp/consumer" "$version"
+
+step "the quickstart of the README"
+sed -n '/^```cpp$/,/^```$/p' "$here/../../README.md" | sed '/^```/d' >"$tmp/quickstart.cc"
+[[ -s $tmp/quickstart.cc ]] || fail "README.md has no C++ block"
+"$CXX" -std=c++20 -Wall -Wextra -Werror "${flags[@]}" "$tmp/quickstart.cc" -o "$tmp/quickstart" "${libs[@]}"
+"$tmp/quickstart"
