@@ -36,12 +36,18 @@ constexpr const char* kExamples =
 class Attend {
  public:
   void add_to(CLI::App& command) {
-    command.add_option("q", q_.path, "Queries: (N_q, d), (H, N_q, d) or (B, H, N_q, d)")->required()->type_name("FILE");
-    command.add_option("k", k_.path, "Keys; as many heads as q, or a divisor of that")->required()->type_name("FILE");
-    command.add_option("v", v_.path, "Values")->required()->type_name("FILE");
+    command.add_option("q", q_.path, "Queries: (N_q, d), (H, N_q, d) or (B, H, N_q, d)")
+        ->required()
+        ->type_name("FILE")
+        ->check(kNotEmpty);
+    command.add_option("k", k_.path, "Keys; as many heads as q, or a divisor of that")
+        ->required()
+        ->type_name("FILE")
+        ->check(kNotEmpty);
+    command.add_option("v", v_.path, "Values")->required()->type_name("FILE")->check(kNotEmpty);
     flags_.add_to(command);
     const auto add = [&](const char* name, std::string& path, const char* type, const char* help, const char* group) {
-      command.add_option(name, path, help)->type_name(type)->group(group);
+      command.add_option(name, path, help)->type_name(type)->group(group)->check(kNotEmpty);
     };
     add("--mask", mask_.path, "FILE", "Booleans, true = attend: (N_q, N_k) up to (B, H, N_q, N_k); any size may be 1",
         "Operator");
@@ -99,7 +105,7 @@ class Attend {
     for (const std::string* path : {&out_.path, &lse_.path, &weights_.path, &stats_path_}) {
       if (path->empty()) continue;
       std::error_code error;
-      const fs::path target = fs::weakly_canonical(*path, error);
+      const fs::path target = fs::weakly_canonical(fs::absolute(*path), error);
       if (!seen.insert(error ? fs::path(*path) : target).second && !fs::is_character_file(*path, error)) {
         throw CLI::ValidationError("outputs", fmt::format("expected a file each, got {} twice", io::path_text(*path)));
       }

@@ -29,7 +29,7 @@ class Info {
     command.add_flag("--json", json_, "Print JSON");
     command.add_flag("--plan", plan_, "Explain how attention over the arrays of --shape would be served");
     const auto add = [&](const char* name, auto& value, const char* type, const char* help) {
-      return command.add_option(name, value, help)->type_name(type)->group("Problem");
+      return command.add_option(name, value, help)->type_name(type)->group("Problem")->check(kNotEmpty);
     };
     add("--shape", shape_, "B,H,N,D", "Shape of q");
     add("--kv-heads", kv_heads_, "H", "Heads of k and v; as in q when absent");

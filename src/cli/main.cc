@@ -32,6 +32,13 @@ int usage(const CLI::App& app, const CLI::ParseError& error) {
   return fail(kUsage, fmt::format("{} (see {} --help)", error.what(), command));
 }
 
+// "attend, info"
+std::string subcommands(const CLI::App& app) {
+  std::string names;
+  for (const CLI::App* sub : app.get_subcommands({})) names += (names.empty() ? "" : ", ") + sub->get_name();
+  return names;
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Scaled dot-product attention: run it, look at it, explain it.", "keel");
   app.set_version_flag("--version", std::string("keel ") + keel::version());
@@ -44,6 +51,10 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::Success& request) {  // --help or --version
     return app.exit(request);
+  } catch (const CLI::RequiredError& error) {
+    if (!app.get_subcommands().empty()) return usage(app, error);
+    const std::string got = argc > 1 ? fmt::format("'{}'", argv[1]) : "none";
+    return fail(kUsage, fmt::format("expected a subcommand ({}), got {} (see keel --help)", subcommands(app), got));
   } catch (const CLI::ParseError& error) {
     return usage(app, error);
   } catch (const CheckFailed& error) {

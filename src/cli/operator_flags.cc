@@ -47,11 +47,20 @@ std::vector<std::int64_t> integers_or_file(const std::string& text, const std::s
   const io::Array array = io::read_npy(text);
   if (array.dtype != DType::i64 || array.shape.size() != 1) {
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("[attend] {}: expected 1 dimension of integers, got shape {} of {}", io::path_text(text),
+                fmt::format("[attention] {}: expected 1 dimension of integers, got shape {} of {}", io::path_text(text),
                             io::shape_text(array.shape), name_of(array.dtype)));
   }
   const auto values = array.as<std::int64_t>();
   return {values.begin(), values.end()};
+}
+
+std::uint64_t seed(const std::string& text) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    throw CLI::ValidationError("--seed", fmt::format("expected an integer from 0 to 2^64 - 1, got '{}'", text));
+  }
+  return value;
 }
 
 Window window(const std::string& text) {
@@ -67,6 +76,9 @@ Window window(const std::string& text) {
 
 }  // namespace
 
+const CLI::Validator kNotEmpty(
+    [](const std::string& text) { return text.empty() ? std::string("expected a value, got an empty one") : ""; }, "");
+
 bool is_list(const std::string& text) { return text.find_first_not_of("0123456789+-.,eE") == std::string::npos; }
 
 std::vector<std::int64_t> integers(const std::string& text, const std::string& flag) {
@@ -81,7 +93,7 @@ io::Array floats_or_file(const std::string& text, const std::string& flag) {
 
 void OperatorFlags::add_to(CLI::App& command) {
   const auto add = [&](const char* name, auto& value, const char* type, const char* help) {
-    return command.add_option(name, value, help)->type_name(type)->group("Operator");
+    return command.add_option(name, value, help)->type_name(type)->group("Operator")->check(kNotEmpty);
   };
   add("--causal", causal_, "MASK",
       "Causal mask: none, top_left (as torch's is_causal) or bottom_right (with a KV cache)")
@@ -105,7 +117,7 @@ Options OperatorFlags::options() {
   options.scale = scale_;
   options.softcap = softcap_;
   options.dropout = dropout_;
-  options.seed = seed_;
+  if (!seed_.empty()) options.seed = seed(seed_);
   options.threads = threads_;
   const auto read = [](List& list, const char* flag) -> std::span<const std::int64_t> {
     if (!list.text.empty()) list.values = integers_or_file(list.text, flag);

@@ -11,6 +11,9 @@
 
 namespace keel::cli {
 
+// For options that name something: a shell variable that turned out empty is a mistake, not a choice.
+extern const CLI::Validator kNotEmpty;
+
 // "3,5" or the path of a file: a list when every character could be part of one.
 bool is_list(const std::string& text);
 
@@ -30,10 +33,9 @@ class OperatorFlags {
 
  private:
   std::string causal_ = "none";
-  std::string window_;
+  std::string window_, seed_;
   std::optional<double> scale_, softcap_;
   double dropout_ = 0.0;
-  std::uint64_t seed_ = 0;
   int threads_ = 0;
   struct List {
     std::string text;

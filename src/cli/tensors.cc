@@ -11,7 +11,7 @@ namespace keel::cli {
 namespace {
 
 [[noreturn]] void refuse(const std::string& name, const std::string& expected, const std::vector<std::int64_t>& shape) {
-  throw Error(ErrorCode::invalid_argument, fmt::format("[attend] {}: expected {}, got shape {}", io::path_text(name),
+  throw Error(ErrorCode::invalid_argument, fmt::format("[attention] {}: expected {}, got shape {}", io::path_text(name),
                                                        expected, io::shape_text(shape)));
 }
 
