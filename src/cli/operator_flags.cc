@@ -1,0 +1,133 @@
+#include "cli/operator_flags.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <map>
+#include <string_view>
+
+#include "io/messages.h"
+#include "io/npy.h"
+#include "keel/error.h"
+
+namespace keel::cli {
+namespace {
+
+const std::map<std::string, Causal> kCausal = {
+    {"none", Causal::none}, {"top_left", Causal::top_left}, {"bottom_right", Causal::bottom_right}};
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts(1);
+  for (const char c : text) {
+    if (c == ',') {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  return parts;
+}
+
+template <class Number>
+std::vector<Number> numbers(const std::string& text, const std::string& flag, const char* kind) {
+  std::vector<Number> values;
+  for (const std::string& part : split(text)) {
+    Number value{};
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
+    if (error != std::errc() || end != part.data() + part.size()) {
+      throw CLI::ValidationError(flag, fmt::format("expected {} separated by commas, got '{}'", kind, text));
+    }
+    values.push_back(value);
+  }
+  return values;
+}
+
+std::vector<std::int64_t> integers_or_file(const std::string& text, const std::string& flag) {
+  if (is_list(text)) return integers(text, flag);
+  const io::Array array = io::read_npy(text);
+  if (array.dtype != DType::i64 || array.shape.size() != 1) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("[attention] {}: expected 1 dimension of integers, got shape {} of {}", io::path_text(text),
+                            io::shape_text(array.shape), name_of(array.dtype)));
+  }
+  const auto values = array.as<std::int64_t>();
+  return {values.begin(), values.end()};
+}
+
+std::uint64_t seed(const std::string& text) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    throw CLI::ValidationError("--seed", fmt::format("expected an integer from 0 to 2^64 - 1, got '{}'", text));
+  }
+  return value;
+}
+
+Window window(const std::string& text) {
+  const auto bound = [&](const std::string& part) {
+    return part == "inf" ? Window::kUnbounded : integers(part, "--window").front();
+  };
+  const std::vector<std::string> parts = split(text);
+  if (parts.size() != 2) {
+    throw CLI::ValidationError("--window", fmt::format("expected LEFT,RIGHT such as 128,0 or inf,0, got '{}'", text));
+  }
+  return {bound(parts[0]), bound(parts[1])};
+}
+
+}  // namespace
+
+const CLI::Validator kNotEmpty(
+    [](const std::string& text) { return text.empty() ? std::string("expected a value, got an empty one") : ""; }, "");
+
+bool is_list(const std::string& text) { return text.find_first_not_of("0123456789+-.,eE") == std::string::npos; }
+
+std::vector<std::int64_t> integers(const std::string& text, const std::string& flag) {
+  return numbers<std::int64_t>(text, flag, "integers");
+}
+
+io::Array floats_or_file(const std::string& text, const std::string& flag) {
+  if (!is_list(text)) return io::read_npy(text);
+  const std::vector<double> values = numbers<double>(text, flag, "numbers");
+  return io::make_array<double>({static_cast<std::int64_t>(values.size())}, values);
+}
+
+void OperatorFlags::add_to(CLI::App& command) {
+  const auto add = [&](const char* name, auto& value, const char* type, const char* help) {
+    return command.add_option(name, value, help)->type_name(type)->group("Operator")->check(kNotEmpty);
+  };
+  add("--causal", causal_, "MASK",
+      "Causal mask: none, top_left (as torch's is_causal) or bottom_right (with a KV cache)")
+      ->check(CLI::IsMember({"none", "top_left", "bottom_right"}));
+  add("--window", window_, "LEFT,RIGHT", "Keys within LEFT before and RIGHT after the diagonal; inf for no bound");
+  add("--scale", scale_, "X", "Factor on q.k; 1/sqrt(d_k) when absent");
+  add("--softcap", softcap_, "C", "Scores become C*tanh(score/C)");
+  add("--q-lengths", q_lengths_.text, "LIST|FILE", "Real queries of each batch entry, such as 3,5");
+  add("--k-lengths", k_lengths_.text, "LIST|FILE", "Real keys of each batch entry");
+  add("--q-offsets", q_offsets_.text, "LIST|FILE", "Where the entries of a packed batch start and end, such as 0,3,8");
+  add("--k-offsets", k_offsets_.text, "LIST|FILE", "The same for keys and values");
+  add("--dropout", dropout_, "P", "Zero each weight with this probability");
+  add("--seed", seed_, "N", "Which weights dropout zeroes");
+  add("--threads", threads_, "N", "At most this many threads; 0 for all");
+}
+
+Options OperatorFlags::options() {
+  Options options;
+  options.causal = kCausal.at(causal_);
+  if (!window_.empty()) options.window = window(window_);
+  options.scale = scale_;
+  options.softcap = softcap_;
+  options.dropout = dropout_;
+  if (!seed_.empty()) options.seed = seed(seed_);
+  options.threads = threads_;
+  const auto read = [](List& list, const char* flag) -> std::span<const std::int64_t> {
+    if (!list.text.empty()) list.values = integers_or_file(list.text, flag);
+    return list.values;
+  };
+  options.q_lengths = read(q_lengths_, "--q-lengths");
+  options.k_lengths = read(k_lengths_, "--k-lengths");
+  options.q_offsets = read(q_offsets_, "--q-offsets");
+  options.k_offsets = read(k_offsets_, "--k-offsets");
+  return options;
+}
+
+}  // namespace keel::cli

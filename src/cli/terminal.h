@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace keel::cli {
+
+// Bold on a terminal that shows it; plain in a file, a pipe, or where NO_COLOR is set.
+std::string bold(std::string_view text);
+
+// "1.23 s", "45.6 ms", "7.89 µs"
+std::string duration_text(double seconds);
+
+// "48 KiB", "2 MiB"
+std::string bytes_text(long long bytes);
+
+}  // namespace keel::cli
