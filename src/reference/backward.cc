@@ -89,7 +89,7 @@ void attention_backward(const BackwardProblem& problem) {
           if (!row.visible[j]) continue;
           double dov = 0.0;
           for (std::int64_t c = 0; c < d_v; ++c) dov += doi[c] * v[j * d_v + c];
-          dp[j] = row.z[j] == 0.0 ? 0.0 : row.z[j] * dov;
+          dp[j] = row.z[j] * dov;
           D += row.p[j] * dp[j];
           if (!dv_sum.wanted()) continue;
           for (std::int64_t c = 0; c < d_v; ++c) {
