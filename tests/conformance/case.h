@@ -88,8 +88,10 @@ struct Case {
   Weights weights = Weights::none;
   bool heads = false;
 
-  bool gradients = true;  // whether a backward pass makes sense; it is asked for every gradient there is
-  bool dlse = false;      // the backward pass gets a gradient by lse
+  // Whether a backward pass makes sense; it is asked for every gradient there is. It does not for infinite scores, nor
+  // where a score is so large that an lse rounded to its dtype no longer tells the weights (extreme, minus_1e30).
+  bool gradients = true;
+  bool dlse = false;  // the backward pass gets a gradient by lse
 
   std::vector<std::string> features;  // "factor=level" of what the table combines; empty for cases written by hand
 };

@@ -5,6 +5,8 @@
 #include "conformance/expect.h"
 #include "conformance/factors.h"
 #include "conformance/random.h"
+#include "conformance/seeds.h"
+#include "conformance/streaming.h"
 #include "conformance/table.h"
 
 namespace keel::conformance {
@@ -46,8 +48,25 @@ TEST(Table, GradientsOfEveryCaseMatchTheOracle) {
   for (const Case& c : table()) expect_gradients_match_oracle(Instance(c));
 }
 
+TEST(Tolerances, HoldForAStreamingKernelOverTheTable) {
+  for (const Case& c : table()) {
+    const Instance instance(c);
+    expect_matches_oracle(instance, streaming_attention);
+    expect_gradients_match_oracle(instance, streaming_attention_backward);
+  }
+}
+
+TEST(Tolerances, HoldForAStreamingKernelOverRandomProblems) {
+  for (const std::uint64_t seed : seeds(300)) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Instance instance(random_case(seed));
+    expect_matches_oracle(instance, streaming_attention);
+    expect_gradients_match_oracle(instance, streaming_attention_backward);
+  }
+}
+
 TEST(RandomProblems, MatchTheOracle) {
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (const std::uint64_t seed : seeds(300)) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const Instance instance(random_case(seed));
     expect_matches_oracle(instance);

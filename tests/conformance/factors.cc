@@ -106,7 +106,10 @@ Factor mask_factor() {
 
 Factor bias_factor() {
   const auto bias = [](BiasKind kind, bool f32, Broadcast broadcast) {
-    return [=](Case& c) { c.bias = kind, c.bias_f32 = f32, c.bias_broadcast = broadcast; };
+    return [=](Case& c) {
+      c.bias = kind, c.bias_f32 = f32, c.bias_broadcast = broadcast;
+      if (kind == BiasKind::minus_1e30) c.gradients = false;
+    };
   };
   return {"bias",
           {{"none", [](Case&) {}},

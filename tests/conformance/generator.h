@@ -10,16 +10,9 @@ namespace keel::conformance {
 class Generator {
  public:
   explicit Generator(std::uint64_t seed, std::uint64_t stream = 0)
-      : state_(seed * 0x9E3779B97F4A7C15u + stream * 0xD1B54A32D192ED03u) {
-    next();
-  }
+      : state_(mixed(mixed(seed) ^ (stream * 0xD1B54A32D192ED03u))) {}
 
-  std::uint64_t next() {
-    std::uint64_t z = (state_ += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-  }
+  std::uint64_t next() { return mixed(state_ += 0x9E3779B97F4A7C15u); }
 
   // from [0, 1)
   double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
@@ -44,6 +37,12 @@ class Generator {
   }
 
  private:
+  static std::uint64_t mixed(std::uint64_t z) {
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+  }
+
   std::uint64_t state_;
 };
 

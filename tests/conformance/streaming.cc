@@ -1,0 +1,256 @@
+#include "conformance/streaming.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "api/heads.h"
+#include "conformance/dense.h"
+#include "core/dropout.h"
+#include "core/element.h"
+#include "core/problem.h"
+
+namespace keel::conformance {
+namespace {
+
+constexpr std::int64_t kBlock = 48;
+
+// A tensor (B, H, N, D) in T without gaps.
+template <class T>
+class Copy {
+ public:
+  explicit Copy(const TensorView& view) : shape_(view.shape) {
+    for (const double value : read(view).values) values_.push_back(static_cast<T>(value));
+  }
+  const T* row(std::int64_t b, std::int64_t h, std::int64_t n) const {
+    return values_.data() + ((b * shape_[1] + h) * shape_[2] + n) * shape_[3];
+  }
+
+ private:
+  std::array<std::int64_t, 4> shape_;
+  std::vector<T> values_;
+};
+
+// Keys one query row sees, with their scores in T.
+template <class T>
+struct Scores {
+  std::vector<std::int64_t> keys;  // counted from the entry's first
+  std::vector<T> s, slope, dot;
+  T scale{};
+};
+
+template <class T>
+void score_row(const Problem& p, const Copy<T>& q, const Copy<T>& k, const Entry& entry, std::int64_t h, std::int64_t i,
+               Scores<T>& x) {
+  const Options& o = p.options;
+  const std::int64_t b = entry.batch, iq = entry.q_begin + i, at = i + p.diagonal(entry);
+  x.keys.clear(), x.s.clear(), x.slope.clear(), x.dot.clear();
+  x.scale = static_cast<T>(o.scale_tensor.given() ? load_at(o.scale_tensor, b, h, iq) : p.scale);
+  const KeyRange range = p.key_range(entry, i);
+  for (std::int64_t j = range.begin; j < range.end; ++j) {
+    const std::int64_t jk = entry.k_begin + j;
+    if (o.mask.given() && load_at(o.mask, b, h, iq, jk) == 0.0) continue;
+    const T bias = o.bias.given() ? static_cast<T>(load_at(o.bias, b, h, iq, jk)) : T{0};
+    if (bias == -std::numeric_limits<T>::infinity()) continue;
+    const T *const qi = q.row(b, h, iq), *const kj = k.row(b, p.kv_head(h), jk);
+    T dot = 0;
+    for (std::int64_t c = 0; c < p.d_k; ++c) dot += qi[c] * kj[c];
+    T s = x.scale * dot, slope = 1;
+    if (o.softcap) {
+      const T cap = static_cast<T>(*o.softcap), t = std::tanh(s / cap);
+      s = cap * t;
+      slope = 1 - t * t;
+    }
+    s += bias;
+    if (o.alibi.given()) s -= static_cast<T>(load_at(o.alibi, h)) * static_cast<T>(std::abs(at - j));
+    x.keys.push_back(j), x.s.push_back(s), x.slope.push_back(slope), x.dot.push_back(dot);
+  }
+}
+
+template <class T>
+void forward(Problem& p) {
+  constexpr T kInf = std::numeric_limits<T>::infinity();
+  HeadRows heads(p);
+  const Copy<T> q(p.q), k(p.k), v(p.v);
+  const Outputs& out = p.outputs;
+  Scores<T> x;
+  std::vector<T> o(static_cast<std::size_t>(p.d_v));
+  const Dropout dropout(p.options.dropout, p.options.seed);
+  for (std::int64_t e = 0; e < p.entries(); ++e) {
+    const Entry entry = p.entry(e);
+    const std::int64_t b = entry.batch;
+    for (std::int64_t h = 0; h < p.q_heads; ++h) {
+      for (std::int64_t i = 0; i < entry.q_rows; ++i) {
+        const std::int64_t iq = entry.q_begin + i;
+        score_row<T>(p, q, k, entry, h, i, x);
+        const std::size_t n = x.s.size();
+        T m = -kInf, l = 0, w = 0, first = n > 0 ? x.s[0] : T{0}, sum = 0, squares = 0;
+        bool nan = false;
+        o.assign(o.size(), T{0});
+        const auto rescale = [&](T to) {
+          if (!(to > m)) return;
+          const T f = m == -kInf ? T{0} : std::exp(m - to);
+          w = m == -kInf ? T{0} : f * (w + l * (m - to));
+          l *= f;
+          for (T& value : o) value *= f;
+          m = to;
+        };
+        for (std::size_t start = 0; start < n; start += kBlock) {
+          const std::size_t end = std::min<std::size_t>(n, start + kBlock);
+          T top = m;
+          for (std::size_t j = start; j < end; ++j) {
+            nan = nan || std::isnan(x.s[j]);
+            top = std::max(top, x.s[j]);
+          }
+          rescale(top);
+          for (std::size_t j = start; j < end; ++j) {
+            const T shifted = m == -kInf ? x.s[j] : x.s[j] - m, weight = std::exp(shifted);
+            l += weight;
+            if (shifted != -kInf) w += weight * shifted;
+            sum += x.s[j] - first;
+            squares += (x.s[j] - first) * (x.s[j] - first);
+            const T z = p.options.dropout > 0 ? static_cast<T>(dropout.multiplier(e, h, i, x.keys[j])) : T{1};
+            const T* const vj = v.row(b, p.kv_head(h), entry.k_begin + x.keys[j]);
+            for (std::int64_t c = 0; c < p.d_v; ++c) o[c] += weight * z * vj[c];
+          }
+        }
+        const bool seen = n > 0;
+        const T max_logit = nan ? std::numeric_limits<T>::quiet_NaN() : m;
+        if (seen && p.options.sinks.given()) {
+          const T sink = static_cast<T>(load_at(p.options.sinks, h));
+          rescale(sink);
+          const T weight = std::exp(sink - m);
+          l += weight;
+          w += weight * (sink - m);
+        }
+        if (seen && (nan || m == -kInf)) l = std::numeric_limits<T>::quiet_NaN();
+        const T lse = seen ? m + std::log(l) : -kInf;
+        for (std::int64_t c = 0; c < p.d_v; ++c) store_at(p.out, seen ? o[c] / l : T{0}, b, h, iq, c);
+        const T count = static_cast<T>(n), mean = sum / count;
+        const auto put = [&](const MutableRowView& view, T value) {
+          if (view.given()) store_at(view, seen ? value : T{0}, b, h, iq);
+        };
+        if (out.lse.given()) store_at(out.lse, lse, b, h, iq);
+        if (out.max_logit.given()) store_at(out.max_logit, max_logit, b, h, iq);
+        put(out.entropy, std::log(l) - w / l);
+        put(out.max_weight, std::exp(max_logit - lse));
+        put(out.logit_mean, first + mean);
+        put(out.logit_var,
+            std::isnan(squares / count - mean * mean) ? squares : std::max(T{0}, squares / count - mean * mean));
+        put(out.visible, count);
+        if (!out.weights.given()) continue;
+        for (std::int64_t j = 0; j < p.n_k; ++j) store_at(out.weights, 0.0, b, h, iq, j);
+        for (std::size_t j = 0; j < n; ++j) {
+          const double z = p.options.dropout > 0 ? dropout.multiplier(e, h, i, x.keys[j]) : 1.0;
+          store_at(out.weights, std::exp(x.s[j] - m) / l * static_cast<T>(z), b, h, iq, entry.k_begin + x.keys[j]);
+        }
+      }
+    }
+  }
+  heads.reduce(p);
+}
+
+// Sums in T, one a place of the view.
+template <class T, std::size_t Rank>
+class Sum {
+ public:
+  explicit Sum(const BasicView<Rank, void*>& view) : view_(view) {
+    std::int64_t size = view.given() ? 1 : 0;
+    for (std::size_t i = Rank; i-- > 0;) {
+      counts_[i] = view.strides[i] == 0 && view.shape[i] > 1 ? 1 : view.shape[i];
+      strides_[i] = counts_[i] == view.shape[i] ? size : 0;
+      size *= counts_[i];
+    }
+    sums_.assign(static_cast<std::size_t>(size), T{0});
+  }
+  void add(T value, const std::array<std::int64_t, Rank>& index) {
+    if (!view_.given()) return;
+    std::int64_t at = 0;
+    for (std::size_t i = 0; i < Rank; ++i) at += index[i] * strides_[i];
+    sums_[static_cast<std::size_t>(at)] += value;
+  }
+  void write() const {
+    std::array<std::int64_t, Rank> index{};
+    for (const T sum : sums_) {
+      std::int64_t at = 0;
+      for (std::size_t i = 0; i < Rank; ++i) at += index[i] * view_.strides[i];
+      store(view_.data, view_.dtype, at, sum);
+      for (std::size_t i = Rank; i-- > 0 && ++index[i] == counts_[i];) index[i] = 0;
+    }
+  }
+
+ private:
+  BasicView<Rank, void*> view_;
+  std::array<std::int64_t, Rank> counts_{}, strides_{};
+  std::vector<T> sums_;
+};
+
+template <class T>
+void backward(const BackwardProblem& problem) {
+  const Problem& p = problem.forward;
+  const Gradients& g = problem.gradients;
+  const BackwardProblem& in = problem;
+  const Copy<T> q(p.q), k(p.k), v(p.v), out(p.out), dout(in.dout);
+  Sum<T, 4> dq(g.dq), dk(g.dk), dv(g.dv), dbias(g.dbias);
+  Sum<T, 3> dscale(g.dscale);
+  Sum<T, 1> dsinks(g.dsinks);
+  const Dropout dropout(p.options.dropout, p.options.seed);
+  Scores<T> x;
+  for (std::int64_t e = 0; e < p.entries(); ++e) {
+    const Entry entry = p.entry(e);
+    const std::int64_t b = entry.batch;
+    for (std::int64_t h = 0; h < p.q_heads; ++h) {
+      const std::int64_t hk = p.kv_head(h);
+      for (std::int64_t i = 0; i < entry.q_len; ++i) {
+        const std::int64_t iq = entry.q_begin + i;
+        score_row<T>(p, q, k, entry, h, i, x);
+        if (x.s.empty()) continue;
+        const T lse = static_cast<T>(load_at(in.lse, b, h, iq));
+        const T dlse = in.dlse.given() ? static_cast<T>(load_at(in.dlse, b, h, iq)) : T{0};
+        const T *const qi = q.row(b, h, iq), *const doi = dout.row(b, h, iq), *const oi = out.row(b, h, iq);
+        T D = 0;
+        for (std::int64_t c = 0; c < p.d_v; ++c) D += doi[c] * oi[c];
+        if (p.options.sinks.given()) {
+          dsinks.add(std::exp(static_cast<T>(load_at(p.options.sinks, h)) - lse) * (dlse - D), {h});
+        }
+        for (std::size_t n = 0; n < x.s.size(); ++n) {
+          const std::int64_t jk = entry.k_begin + x.keys[n];
+          const T weight = std::exp(x.s[n] - lse);
+          const T z = p.options.dropout > 0 ? static_cast<T>(dropout.multiplier(e, h, i, x.keys[n])) : T{1};
+          const T *const kj = k.row(b, hk, jk), *const vj = v.row(b, hk, jk);
+          T dov = 0;
+          for (std::int64_t c = 0; c < p.d_v; ++c) {
+            dov += doi[c] * vj[c];
+            dv.add(weight * z * doi[c], {b, hk, jk, c});
+          }
+          const T ds = weight * (z * dov - D + dlse), dx = ds * x.slope[n];
+          dbias.add(ds, {b, h, iq, jk});
+          dscale.add(dx * x.dot[n], {b, h, iq});
+          for (std::int64_t c = 0; c < p.d_k; ++c) {
+            dq.add(dx * x.scale * kj[c], {b, h, iq, c});
+            dk.add(dx * x.scale * qi[c], {b, hk, jk, c});
+          }
+        }
+      }
+    }
+  }
+  dq.write(), dk.write(), dv.write(), dbias.write(), dscale.write(), dsinks.write();
+}
+
+}  // namespace
+
+void streaming_attention(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
+                         const Options& options, const Outputs& outputs) {
+  Problem p = make_problem(q, k, v, out, options, outputs);
+  p.dtype == DType::f64 ? forward<double>(p) : forward<float>(p);
+}
+
+void streaming_attention_backward(const BackwardInputs& inputs, const Gradients& gradients, const Options& options) {
+  BackwardProblem p = make_backward_problem(inputs, gradients, options);
+  if (!p.forward.has_pairs()) return attention_backward(inputs, gradients, options);
+  p.forward.out = {const_cast<void*>(inputs.out.data), inputs.out.dtype, inputs.out.shape, inputs.out.strides};
+  p.forward.dtype == DType::f64 ? backward<double>(p) : backward<float>(p);
+}
+
+}  // namespace keel::conformance
