@@ -22,14 +22,16 @@ void report(const Outputs& out, const Row& row, std::int64_t b, std::int64_t h, 
   put(out.max_weight, masked ? 0.0 : std::exp(row.m - row.lse));
   double entropy = -x_log_x(row.p_sink), mean = 0.0, var = 0.0;
   for (const double p : row.p) entropy -= x_log_x(p);
+  const double from = std::isfinite(row.m) ? row.m : 0.0;  // equal scores then have variance 0, however large they are
   for (std::size_t j = 0; j < row.s.size(); ++j) {
-    if (row.visible[j]) mean += row.s[j] / static_cast<double>(row.count);
+    if (row.visible[j]) mean += (row.s[j] - from) / static_cast<double>(row.count);
   }
   for (std::size_t j = 0; j < row.s.size(); ++j) {
-    if (row.visible[j]) var += (row.s[j] - mean) * (row.s[j] - mean) / static_cast<double>(row.count);
+    const double d = row.s[j] - from - mean;
+    if (row.visible[j]) var += d * d / static_cast<double>(row.count);
   }
   put(out.entropy, masked ? 0.0 : entropy);
-  put(out.logit_mean, mean);
+  put(out.logit_mean, masked ? 0.0 : from + mean);
   put(out.logit_var, var);
 }
 
