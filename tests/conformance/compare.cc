@@ -110,7 +110,8 @@ std::string mismatch(const Comparison& c) {
     error = errors.most;
     allowed = kNaiveFactor * errors_of(c.naive(), c.want).most + 2.0 * c.t.storage * largest(c.want) + kAbsolute16;
   } else {
-    allowed = c.relative * norm(c.want);
+    const double underflow = c.t.eps < 0x1p-30 ? 1e-300 : 1e-36;
+    allowed = c.relative * norm(c.want) + underflow * std::sqrt(static_cast<double>(c.want.values.size()));
   }
   if (error <= allowed) return {};
   const Magnitude& size = c.magnitude();
@@ -144,8 +145,9 @@ double extra_of(Statistic kind, const Tolerance& t, double a, double want) {
   const double rounding = kRounding * t.eps * a;
   switch (kind) {
     case Statistic::score:
-    case Statistic::mean:
       return rounding;
+    case Statistic::mean:  // and the sum over the keys
+      return 4.0 * rounding;
     case Statistic::bounded:  // entropy and max_weight
       return std::min(2.0 * rounding * (1.0 + std::fabs(want)), kCap * (1.0 + std::fabs(want)));
     case Statistic::variance:
