@@ -31,7 +31,7 @@ HWY_INLINE void WriteStatistics(const ForwardHead& head, std::int64_t g, std::in
   if (head.max_weight.data != nullptr) put(head.max_weight, masked ? 0.0 : std::exp2(max - lse));
   if (head.entropy.data != nullptr) {
     // H = ln l − w/l; rounding can leave a hair below 0
-    const double entropy = (lse - state.m - static_cast<double>(state.w) / state.l) * kLn2;
+    const double entropy = (std::log2(static_cast<double>(state.l)) - static_cast<double>(state.w) / state.l) * kLn2;
     put(head.entropy, masked ? 0.0 : entropy < 0 ? 0.0 : entropy);
   }
   if (head.logit_mean.data != nullptr || head.logit_var.data != nullptr) {
@@ -45,7 +45,7 @@ HWY_INLINE void WriteStatistics(const ForwardHead& head, std::int64_t g, std::in
   }
 }
 
-// Writes the rows of a task. Leaves log₂ of each row's denominator in its state's m, for the weights.
+// Writes the rows of a task. Leaves the sink in each row's m and l, for the weights.
 template <class T>
 void WriteRows(const ForwardCall& call, const ForwardTask& task, const States<T>& states, std::int64_t ldv) {
   const ForwardHead& head = *task.head;
@@ -74,7 +74,6 @@ void WriteRows(const ForwardCall& call, const ForwardTask& task, const States<T>
                        : state.l == 0 ? NAN
                                       : static_cast<double>(state.m) + std::log2(static_cast<double>(state.l));
     WriteStatistics(head, g, i, state, masked ? -INFINITY : max, lse);
-    state.m = static_cast<T>(lse);
   }
 }
 

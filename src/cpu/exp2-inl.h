@@ -39,6 +39,21 @@ HWY_INLINE V Exp2Fraction(D d, V f) {
   }
 }
 
+// max(low, x), a NaN in x kept: x86 returns the second operand then, ARM any NaN.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V AtLeast(D d, double low, V x) {
+  const V bound = hn::Set(d, static_cast<hn::TFromD<D>>(low));
+#if HWY_TARGET == HWY_SCALAR
+  return hn::IfThenElse(hn::Lt(x, bound), bound, x);
+#else
+  return hn::Max(bound, x);
+#endif
+}
+
+// The exponent from which on 2^x counts as 0.
+template <class T>
+constexpr double kLowestExponent = sizeof(T) == 4 ? -127 : -1023;
+
 // 2^x for x ≤ 0. Exactly 0 from the exponent of the smallest normal number less one downwards, −inf included, so that
 // what a mask hides weighs nothing; NaN stays NaN.
 //
@@ -50,7 +65,7 @@ HWY_INLINE V Exp2(D d, V x) {
   constexpr int kMantissa = sizeof(T) == 4 ? 23 : 52;
   const V magic = hn::Set(d, static_cast<T>(sizeof(T) == 4 ? 0x1.8p23 : 0x1.8p52));
   const hn::RebindToUnsigned<D> du;
-  x = hn::Max(hn::Set(d, static_cast<T>(sizeof(T) == 4 ? -127 : -1023)), x);  // in this order, x86 keeps a NaN in x
+  x = AtLeast(d, kLowestExponent<T>, x);
   const V shifted = hn::Add(x, magic);
   const V f = hn::Sub(x, hn::Sub(shifted, magic));
   const auto exponent = hn::ShiftLeft<kMantissa>(hn::BitCast(du, shifted));

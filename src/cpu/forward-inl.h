@@ -191,7 +191,7 @@ class ForwardTaskRunner {
     }
   }
 
-  // The weights, once lse is known: passes 1 and 2 again, p = 2^(s − lse), dropout.
+  // The weights, once m and l are known: passes 1 and 2 again, p = 2^(s − m)/l, dropout.
   void WriteWeights() {
     for (std::int64_t r = 0; r < rows_; ++r) {
       const MutableRows& w = head_.weights;
@@ -218,12 +218,18 @@ class ForwardTaskRunner {
   void WriteWeightRow(const RowBlock& row, std::int64_t r, T* s) {
     const hn::ScalableTag<T> d;
     MaskRow(row, s);
-    const auto lse = hn::Set(d, scratch_.total.rows[r].m);  // WriteRows() left log₂ of the denominator there
+    const RowState<T>& state = scratch_.total.rows[r];
+    const auto m = hn::Set(d, state.m), norm = hn::Set(d, T{1} / state.l);  // NaN where the row has a NaN
     for (std::int64_t y = row.computed.begin; y < row.computed.end; y += scratch_.lanes) {
       const auto score = hn::Load(d, s + y);
-      const auto p = Exp2(d, hn::Sub(score, lse));
-      const auto seen = hn::Ne(score, hn::Set(d, static_cast<T>(-INFINITY)));
-      hn::Store(hn::IfThenElse(seen, p, hn::IfThenElseZero(hn::IsNaN(lse), lse)), d, s + y);
+      const auto hidden = hn::Eq(score, hn::Set(d, static_cast<T>(-INFINITY)));
+      const auto p = hn::Mul(Exp2(d, hn::Sub(score, m)), norm);
+      hn::Store(hn::IfThenZeroElse(hidden, p), d, s + y);
+    }
+    if (state.l == 0) {  // visible scores are all −inf, and the row is NaN where they are
+      for (std::int64_t y = row.seen.begin; y < row.seen.end; ++y) {
+        if (IsVisible(call_, head_, row.g, row.i, row.first + y)) s[y] = static_cast<T>(NAN);
+      }
     }
     if (call_.dropout > 0) ApplyDropout<T>(dropout_, head_, row, s);
     const MutableRows& w = head_.weights;

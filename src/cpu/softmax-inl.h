@@ -8,6 +8,7 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "cpu/exp2-inl.h"
@@ -33,14 +34,19 @@ HWY_INLINE RowState<T> EmptyState() {
   return {static_cast<T>(-INFINITY), 0, 0, 0, 0, 0, 0};
 }
 
-// The state of a join of two sets of scores.
-HWY_INLINE void JoinMoments(double counted, double mean, double squares, double& to_counted, double& to_mean,
-                            double& to_squares) {
+// Scores of which the number, mean and squares are known join those of the state.
+template <class T>
+HWY_INLINE void JoinMoments(double counted, double mean, double squares, RowState<T>& state) {
   if (counted == 0) return;
-  const double total = to_counted + counted, delta = mean - to_mean;
-  to_squares += squares + delta * delta * (to_counted * counted / total);
-  to_mean += delta * (counted / total);
-  to_counted = total;
+  const double before = state.counted, total = before + counted, delta = mean - state.mean;
+  state.counted = total;
+  if (!std::isfinite(delta)) {  // an infinite score: the mean is infinite or NaN, and nothing spreads around it
+    state.mean = (before > 0 ? state.mean * (before / total) : 0.0) + mean * (counted / total);
+    state.squares = NAN;
+    return;
+  }
+  state.squares += squares + delta * delta * (before * counted / total);
+  state.mean += delta * (counted / total);
 }
 
 // Moves a state's reference from its m to `m`, never lower; returns the factor that its output must take too.
@@ -55,6 +61,12 @@ HWY_INLINE T Raise(RowState<T>& state, T m) {
 }
 
 template <class T>
+HWY_NOINLINE bool HasNaN(const T* s, Range computed) {
+  return std::any_of(s + computed.begin, s + computed.end, [](T x) { return x != x; });
+}
+
+// The largest score; a NaN among them may be passed over.
+template <class T>
 HWY_INLINE T MaxOfBlock(const T* HWY_RESTRICT s, Range computed) {
   const hn::ScalableTag<T> d;
   const auto n = static_cast<std::int64_t>(hn::Lanes(d));
@@ -67,31 +79,32 @@ HWY_INLINE T MaxOfBlock(const T* HWY_RESTRICT s, Range computed) {
   return hn::GetLane(hn::MaxOfLanes(d, hn::Max(m0, m1)));
 }
 
+// The number, mean and spread of a block's scores above −inf, reckoned from `top`, the largest: near each other, they
+// then keep their differences however far from 0 they are.
 template <class T>
-HWY_INLINE void AddMoments(const T* HWY_RESTRICT s, Range computed, RowState<T>& state) {
+HWY_INLINE void AddMoments(const T* HWY_RESTRICT s, Range computed, T top, RowState<T>& state) {
   const hn::ScalableTag<T> d;
   const auto n = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto hidden = hn::Set(d, static_cast<T>(-INFINITY));
-  auto sum = hn::Zero(d), number = hn::Zero(d), squares = hn::Zero(d);
+  const auto hidden = hn::Set(d, static_cast<T>(-INFINITY)), from = hn::Set(d, top);
+  auto sum = hn::Zero(d), number = hn::Zero(d), squares = hn::Zero(d), off = hn::Zero(d);
   for (std::int64_t x = computed.begin; x < computed.end; x += n) {
     const auto v = hn::Load(d, s + x);
     const auto seen = hn::Ne(v, hidden);
-    sum = hn::Add(sum, hn::IfThenElseZero(seen, v));
+    sum = hn::Add(sum, hn::IfThenElseZero(seen, hn::Sub(v, from)));
     number = hn::Add(number, hn::IfThenElseZero(seen, hn::Set(d, T{1})));
   }
   const double counted = hn::GetLane(hn::SumOfLanes(d, number));
-  if (counted == 0) return;
+  if (top == static_cast<T>(INFINITY)) return JoinMoments(counted, HasNaN(s, computed) ? NAN : INFINITY, NAN, state);
   const T mean = hn::GetLane(hn::SumOfLanes(d, sum)) / static_cast<T>(counted);
-  auto off = hn::Zero(d);  // Σ (s − mean): 0 but for the rounding of mean, which it corrects
   for (std::int64_t x = computed.begin; x < computed.end; x += n) {
     const auto v = hn::Load(d, s + x);
-    const auto delta = hn::IfThenElseZero(hn::Ne(v, hidden), hn::Sub(v, hn::Set(d, mean)));
+    const auto delta = hn::IfThenElseZero(hn::Ne(v, hidden), hn::Sub(hn::Sub(v, from), hn::Set(d, mean)));
     squares = hn::MulAdd(delta, delta, squares);
-    off = hn::Add(off, delta);
+    off = hn::Add(off, delta);  // 0 but for the rounding of mean, which it corrects
   }
   const double shift = static_cast<double>(hn::GetLane(hn::SumOfLanes(d, off))) / counted;
   const double around = static_cast<double>(hn::GetLane(hn::SumOfLanes(d, squares))) - counted * shift * shift;
-  JoinMoments(counted, static_cast<double>(mean) + shift, around, state.counted, state.mean, state.squares);
+  JoinMoments(counted, static_cast<double>(top) + static_cast<double>(mean) + shift, around, state);
 }
 
 // A block of scores joins the row; s becomes the weights 2^(s − m). Returns the factor for the output so far: 1 unless
@@ -102,26 +115,24 @@ HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, Range computed, RowState<T>& state) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   const auto n = static_cast<std::int64_t>(hn::Lanes(d));
-  const T top = MaxOfBlock(s, computed);
+  T top = MaxOfBlock(s, computed);
+  if (top == static_cast<T>(-INFINITY) && HasNaN(s, computed)) top = static_cast<T>(NAN);
   if (top == static_cast<T>(-INFINITY)) {  // nothing visible here, or visible scores of −inf: no weight either way
     for (std::int64_t x = computed.begin; x < computed.end; x += n) hn::Store(hn::Zero(d), d, s + x);
     return 1;
   }
-  if constexpr (kMoments) AddMoments(s, computed, state);
+  if constexpr (kMoments) AddMoments(s, computed, top, state);
   const T factor = top <= state.m ? T{1} : Raise(state, top);  // a NaN raises, too, and stays
   const V m = hn::Set(d, state.m);
   V l0 = hn::Zero(d), l1 = l0, l2 = l0, l3 = l0, w0 = l0, w1 = l0;
-#define KEEL_WEIGH(v, w)                                         \
-  {                                                              \
-    T* const at = s + x + v * n;                                 \
-    const V score = hn::Sub(hn::Load(d, at), m);                 \
-    const V p = Exp2(d, score);                                  \
-    l##v = hn::Add(l##v, p);                                     \
-    if constexpr (kEntropy) {                                    \
-      constexpr T kLowest = sizeof(T) == 4 ? -127 : -1023;       \
-      w = hn::MulAdd(p, hn::Max(hn::Set(d, kLowest), score), w); \
-    }                                                            \
-    hn::Store(p, d, at);                                         \
+#define KEEL_WEIGH(v, w)                                                         \
+  {                                                                              \
+    T* const at = s + x + v * n;                                                 \
+    const V score = AtLeast(d, kLowestExponent<T>, hn::Sub(hn::Load(d, at), m)); \
+    const V p = Exp2(d, score);                                                  \
+    l##v = hn::Add(l##v, p);                                                     \
+    if constexpr (kEntropy) w = hn::MulAdd(p, score, w);                         \
+    hn::Store(p, d, at);                                                         \
   }
   for (std::int64_t x = computed.begin; x < computed.end; x += kTileVectors * n) {
     KEEL_WEIGH(0, w0)
@@ -146,7 +157,7 @@ HWY_INLINE void JoinStates(RowState<T>& state, RowState<T> other, T& state_facto
   state.l += other.l;
   state.w += other.w;
   state.visible += other.visible;
-  JoinMoments(other.counted, other.mean, other.squares, state.counted, state.mean, state.squares);
+  JoinMoments(other.counted, other.mean, other.squares, state);
 }
 
 }  // namespace keel::cpu::HWY_NAMESPACE

@@ -26,10 +26,10 @@ struct Plan {
 // What a test or a benchmark wants otherwise than the planner; 0 and nullopt leave the choice to it. Forced key tiles
 // are multiples of 64.
 struct Forced {
-  std::optional<Kernel> kernel;
+  std::optional<Kernel> kernel = {};
   std::int64_t target = 0;
-  cpu::Tiles tiles;
-  std::optional<bool> split_keys;
+  cpu::Tiles tiles = {};
+  std::optional<bool> split_keys = {};
 };
 
 // `reasons`, where given, gets a line for each choice.

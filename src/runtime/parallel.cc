@@ -1,5 +1,6 @@
 #include "runtime/parallel.h"
 
+#include <tbb/global_control.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 
@@ -9,7 +10,8 @@
 namespace keel {
 
 void parallel_tasks(std::int64_t count, int threads, const std::function<void(std::int64_t)>& work) {
-  const int workers = static_cast<int>(std::min<std::int64_t>(threads, count));
+  const auto allowed = tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism);
+  const int workers = static_cast<int>(std::min({std::int64_t{threads}, count, static_cast<std::int64_t>(allowed)}));
   if (workers <= 1) {
     for (std::int64_t i = 0; i < count; ++i) work(i);
     return;

@@ -5,7 +5,8 @@
 
 namespace keel {
 
-// Calls work(0) … work(count − 1), each once, on at most `threads` threads, the calling one among them. Tasks start in
+// Calls work(0) … work(count − 1), each once, on at most `threads` threads, the calling one among them
+// (and no more than oneTBB may use in this process). Tasks start in
 // order and go to whoever is free, so put heavy ones first. With one thread or one task no other thread is touched. The
 // first exception that a task raises is raised here.
 void parallel_tasks(std::int64_t count, int threads, const std::function<void(std::int64_t)>& work);

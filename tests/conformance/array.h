@@ -73,6 +73,9 @@ class Array {
     put(b * strides_[0] + h * strides_[1] + n * strides_[2] + d * strides_[3], value);
   }
 
+  // Every byte, for comparing two calls to the last bit.
+  std::string contents() const { return std::string(reinterpret_cast<const char*>(bytes_.get()), size_); }
+
   // "" or which byte outside the view's elements was written.
   std::string outside_writes() const;
 

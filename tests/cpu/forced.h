@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "api/execute.h"
+#include "api/heads.h"
+#include "conformance/compare.h"
+#include "core/problem.h"
+#include "plan/plan.h"
+#include "runtime/machine.h"
+
+namespace keel {
+
+// attention() with a plan of the test's choosing.
+inline void run_forced(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
+                       const Options& options, const Outputs& outputs, const Forced& forced) {
+  Problem problem = make_problem(q, k, v, out, options, outputs);
+  HeadRows rows(problem);
+  if (problem.has_rows()) execute(problem, make_plan(problem, machine(), forced));
+  rows.reduce(problem);
+}
+
+inline conformance::Forward forced_forward(const Forced& forced) {
+  return
+      [forced](const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
+               const Options& options, const Outputs& outputs) { run_forced(q, k, v, out, options, outputs, forced); };
+}
+
+}  // namespace keel

@@ -1,0 +1,92 @@
+// The streaming forward kernel against the oracle, on every SIMD target that this machine has.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include "conformance/expect.h"
+#include "conformance/random.h"
+#include "conformance/table.h"
+#include "cpu/forced.h"
+
+namespace keel {
+namespace {
+
+using conformance::expect_matches_oracle;
+using conformance::Instance;
+
+// How many random problems a target gets: KEEL_RANDOM_PROBLEMS, for long runs, or enough for every day.
+std::uint64_t random_problems() {
+  const char* const asked = std::getenv("KEEL_RANDOM_PROBLEMS");
+  return asked != nullptr ? std::strtoull(asked, nullptr, 10) : 1500;
+}
+
+class OnTarget : public testing::TestWithParam<std::size_t> {
+ protected:
+  std::int64_t target() const { return machine().target_bits[GetParam()]; }
+};
+
+TEST_P(OnTarget, TableMatchesTheOracle) {
+  const auto run = forced_forward({.target = target()});
+  for (const auto& c : conformance::table()) expect_matches_oracle(Instance(c), run);
+}
+
+// Small tiles cross every boundary: several blocks a chunk, several chunks a row, split or not.
+TEST_P(OnTarget, TableMatchesTheOracleWithSmallTiles) {
+  const auto whole = forced_forward({.target = target(), .tiles = {12, 64, 128}, .split_keys = false});
+  const auto split = forced_forward({.target = target(), .tiles = {24, 64, 64}, .split_keys = true});
+  for (const auto& c : conformance::table()) {
+    const Instance instance(c);
+    expect_matches_oracle(instance, whole);
+    expect_matches_oracle(instance, split);
+  }
+}
+
+TEST_P(OnTarget, RandomProblemsMatchTheOracle) {
+  const auto run = forced_forward({.target = target()});
+  const auto small = forced_forward({.target = target(), .tiles = {12, 64, 64}});
+  for (std::uint64_t seed = 0; seed < random_problems(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    expect_matches_oracle(Instance(conformance::random_case(seed)), seed % 2 == 0 ? run : small);
+  }
+}
+
+// Sums over very many keys: all weights equal, all values 1.
+template <class T>
+double worst_of_flat_softmax(std::int64_t target) {
+  constexpr std::int64_t n_k = 262144, d = 4;
+  std::vector<T> q(d), k(n_k * d), v(n_k * d), out(d);
+  for (auto& x : v) {
+    if constexpr (std::is_same_v<T, Float16>) {
+      x = to_float16(1.0);
+    } else if constexpr (std::is_same_v<T, BFloat16>) {
+      x = to_bfloat16(1.0);
+    } else {
+      x = T{1};
+    }
+  }
+  run_forced(view(q.data(), {1, 1, 1, d}), view(k.data(), {1, 1, n_k, d}), view(v.data(), {1, 1, n_k, d}),
+             view(out.data(), {1, 1, 1, d}), {}, {}, {.target = target});
+  double worst = 0;
+  for (const T x : out) {
+    if constexpr (sizeof(T) == 2) {
+      worst = std::max(worst, std::fabs(static_cast<double>(to_float(x)) - 1.0));
+    } else {
+      worst = std::max(worst, std::fabs(static_cast<double>(x) - 1.0));
+    }
+  }
+  return worst;
+}
+
+TEST_P(OnTarget, FlatSoftmaxOverManyKeysIsOne) {
+  EXPECT_LE(worst_of_flat_softmax<float>(target()), 1e-5);
+  EXPECT_LE(worst_of_flat_softmax<double>(target()), 1e-12);
+  EXPECT_EQ(worst_of_flat_softmax<Float16>(target()), 0.0);
+  EXPECT_EQ(worst_of_flat_softmax<BFloat16>(target()), 0.0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Forward, OnTarget, testing::Range(std::size_t{0}, machine().targets.size()),
+                         [](const auto& target) { return machine().targets[target.param]; });
+
+}  // namespace
+}  // namespace keel

@@ -1,0 +1,89 @@
+// The same bits for any number of threads, for any split of the work, and for a row whatever else is in the call.
+#include <gtest/gtest.h>
+#include <tbb/global_control.h>
+
+#include <cstring>
+
+#include "conformance/generator.h"
+#include "conformance/table.h"
+#include "cpu/forced.h"
+
+namespace keel {
+namespace {
+
+using conformance::Case;
+using conformance::ForwardMemory;
+using conformance::Instance;
+
+// All bytes that a call wrote.
+std::string bytes_of(const Instance& instance, Options options, const Forced& forced) {
+  ForwardMemory memory = instance.forward_memory();
+  run_forced(instance.q(), instance.k(), instance.v(), memory.out_view(), options, memory.outputs(), forced);
+  std::string bytes;
+  for (const conformance::Array* array :
+       {&memory.out, &memory.lse, &memory.max_logit, &memory.entropy, &memory.max_weight, &memory.logit_mean,
+        &memory.logit_var, &memory.visible, &memory.weights}) {
+    bytes += array->contents();
+  }
+  return bytes;
+}
+
+TEST(Reproducible, SameBitsForAnyNumberOfThreads) {
+  const tbb::global_control seven(tbb::global_control::max_allowed_parallelism, 7);  // whatever this machine has
+  for (const Case& c : conformance::table()) {
+    const Instance instance(c);
+    Options options = instance.options();
+    options.threads = 1;
+    const std::string expected = bytes_of(instance, options, {});
+    for (const int threads : {2, 3, 7}) {
+      options.threads = threads;
+      EXPECT_EQ(bytes_of(instance, options, {}) == expected, true) << c.name << " with " << threads << " threads";
+      const Forced many = {.tiles = {12, 0, 0}};  // tasks enough for all of them
+      EXPECT_EQ(bytes_of(instance, options, many) == expected, true) << c.name << " in small tasks, " << threads;
+    }
+  }
+}
+
+TEST(Reproducible, SameBitsWhetherKeysAreSplitOrNot) {
+  for (const Case& c : conformance::table()) {
+    const Instance instance(c);
+    Options options = instance.options();
+    options.threads = 2;
+    const cpu::Tiles tiles = {48, 64, 64};
+    EXPECT_EQ(bytes_of(instance, options, {.tiles = tiles, .split_keys = true}) ==
+                  bytes_of(instance, options, {.tiles = tiles, .split_keys = false}),
+              true)
+        << c.name;
+  }
+}
+
+// A row alone, as decoding computes it, against the same row among others.
+TEST(Reproducible, RowsDoNotDependOnTheOthers) {
+  constexpr std::int64_t n = 777, d = 64, heads = 6, kv_heads = 2;
+  std::vector<float> q(heads * n * d), k(kv_heads * n * d), v(kv_heads * n * d), out(heads * n * d), row(heads * d);
+  conformance::Generator random(11);
+  for (auto* x : {&q, &k, &v}) {
+    for (float& value : *x) value = static_cast<float>(random.normal());
+  }
+  for (const bool alone : {false, true}) {
+    run_forced(view(q.data(), {1, heads, n, d}), view(k.data(), {1, kv_heads, n, d}),
+               view(v.data(), {1, kv_heads, n, d}), view(out.data(), {1, heads, n, d}),
+               {.causal = Causal::bottom_right}, {}, {});
+    for (const std::int64_t i : {std::int64_t{0}, std::int64_t{5}, std::int64_t{255}, std::int64_t{511}, n - 1}) {
+      const std::int64_t keys = i + 1;
+      TensorView qi = view(const_cast<const float*>(q.data()) + i * d, {1, heads, 1, d});
+      qi.strides = {heads * n * d, n * d, d, 1};
+      TensorView ki = view(const_cast<const float*>(k.data()), {1, kv_heads, keys, d});
+      TensorView vi = view(const_cast<const float*>(v.data()), {1, kv_heads, keys, d});
+      ki.strides = vi.strides = {kv_heads * n * d, n * d, d, 1};
+      run_forced(qi, ki, vi, view(row.data(), {1, heads, 1, d}), {.threads = alone ? 1 : 2}, {}, {});
+      for (std::int64_t h = 0; h < heads; ++h) {
+        EXPECT_EQ(std::memcmp(row.data() + h * d, out.data() + (h * n + i) * d, d * sizeof(float)), 0)
+            << "row " << i << " of head " << h;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace keel
