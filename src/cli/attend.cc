@@ -73,8 +73,8 @@ class Attend {
     open_outputs();
     attend();
     write_outputs();
-    if (!quiet_)
-      fmt::print("{}", json_ ? summary_json().dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : summary());
+    if (quiet_) return;
+    fmt::print("{}", json_ ? summary_json().dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : summary());
   }
 
  private:

@@ -6,7 +6,6 @@
 #include <bit>
 #include <cstring>
 #include <new>
-#include <optional>
 
 #include "io/messages.h"
 #include "keel/error.h"
