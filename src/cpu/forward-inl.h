@@ -148,11 +148,19 @@ class ForwardTaskRunner {
         T* const s = scratch_.s + x * scratch_.lds;
         RowState<T>& state = states.rows[r + x];
         const RowBlock row = BlockOf(r + x, block, first, computed);
-        const std::int64_t visible = MaskRow(row, s);                               // pass 2
-        scratch_.factor[x] = JoinBlock<T, kEntropy, kMoments>(s, computed, state);  // pass 3
+        const std::int64_t visible = MaskRow(row, s);  // pass 2
+        scratch_.factor[x] =
+            JoinBlock<T, kEntropy, kMoments>(s, computed, visible == call_.tiles.key_block, state);  // pass 3
         if (call_.dropout > 0) ApplyDropout<T>(dropout_, head_, row, s);
         state.visible += visible;
         masked = masked || visible < needed.end - needed.begin;
+      }
+      if (!masked && !have_values && CanReadValuesInPlace()) {  // pass 4
+        WithType<T>(call_.dtype, [&](auto* type) {
+          const auto* const v = static_cast<decltype(type)>(head_.v.data) + (first + needed.begin) * head_.v.row_stride;
+          SumValues(r, rows, needed, v, head_.v.row_stride, states);
+        });
+        continue;
       }
       if (!have_values) {
         const Range all = Needed(0, rows_, block, first);
@@ -161,17 +169,28 @@ class ForwardTaskRunner {
                                scratch_.v);
         have_values = true;
       }
-      if (finite || !masked) {  // pass 4
-        for (std::int64_t x = 0; x < rows; x += kRowTile) {
-          WeightedSum<T>(static_cast<int>(std::min<std::int64_t>(kRowTile, rows - x)),
-                         scratch_.s + x * scratch_.lds + needed.begin, scratch_.lds,
-                         scratch_.v + (needed.begin - values_begin_) * scratch_.ldv, scratch_.ldv,
-                         needed.end - needed.begin, scratch_.factor + x, states.o + (r + x) * scratch_.ldv,
-                         scratch_.ldv, scratch_.ldv / scratch_.lanes);
-        }
+      if (finite || !masked) {
+        SumValues(r, rows, needed, scratch_.v + (needed.begin - values_begin_) * scratch_.ldv, scratch_.ldv, states);
       } else {
         for (std::int64_t x = 0; x < rows; ++x) CarefulSum(r + x, x, needed, first, states);
       }
+    }
+  }
+
+  // Where one tile of rows is all there is, v is used once: packing it would cost more than it saves.
+  bool CanReadValuesInPlace() const {
+    return rows_ <= kRowTile && head_.v.column_stride == 1 && call_.d_v == scratch_.ldv;
+  }
+
+  // Pass 4 for a strip: v holds the values of `needed`, rows ldv apart.
+  template <class S>
+  void SumValues(std::int64_t r, std::int64_t rows, Range needed, const S* v, std::int64_t ldv,
+                 const States<T>& states) {
+    for (std::int64_t x = 0; x < rows; x += kRowTile) {
+      WeightedSum<T, S>(static_cast<int>(std::min<std::int64_t>(kRowTile, rows - x)),
+                        scratch_.s + x * scratch_.lds + needed.begin, scratch_.lds, v, ldv, needed.end - needed.begin,
+                        scratch_.factor + x, states.o + (r + x) * scratch_.ldv, scratch_.ldv,
+                        scratch_.ldv / scratch_.lanes);
     }
   }
 

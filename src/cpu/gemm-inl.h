@@ -10,6 +10,8 @@
 
 #include <cstddef>
 
+#include "cpu/convert-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -23,12 +25,12 @@ constexpr int kTileVectors = 4;
 constexpr int kTileVectors = 2;
 #endif
 
-// C (MR, NV vectors) from A (MR, k) and B (k, NV vectors), B and C aligned:
+// C (MR, NV vectors) from A (MR, k) and B (k, NV vectors) of any dtype, C aligned:
 //   kAccumulate:  C = alpha_r · C + A·B      else:  C = A·B
 // Each element is one chain of fused multiply-adds in the order of k, whatever MR and NV are. Bound by the FMA ports:
 // MR·NV of them against NV loads and MR broadcasts a step.
-template <int MR, int NV, bool kAccumulate, class T>
-HWY_NOINLINE void MatrixTile(const T* HWY_RESTRICT a, std::ptrdiff_t lda, const T* HWY_RESTRICT b, std::ptrdiff_t ldb,
+template <int MR, int NV, bool kAccumulate, class T, class S>
+HWY_NOINLINE void MatrixTile(const T* HWY_RESTRICT a, std::ptrdiff_t lda, const S* HWY_RESTRICT b, std::ptrdiff_t ldb,
                              std::ptrdiff_t k, const T* HWY_RESTRICT alpha, T* HWY_RESTRICT c, std::ptrdiff_t ldc) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
@@ -39,7 +41,7 @@ HWY_NOINLINE void MatrixTile(const T* HWY_RESTRICT a, std::ptrdiff_t lda, const 
   V c20 = zero, c21 = zero, c22 = zero, c23 = zero, c30 = zero, c31 = zero, c32 = zero, c33 = zero;
   V c40 = zero, c41 = zero, c42 = zero, c43 = zero, c50 = zero, c51 = zero, c52 = zero, c53 = zero;
 
-#define KEEL_STEP(r)                                            \
+#define KEEL_ROW(r)                                             \
   if constexpr (MR > r) {                                       \
     const V x = hn::Set(d, a[r * lda]);                         \
     c##r##0 = hn::MulAdd(x, b0, c##r##0);                       \
@@ -47,19 +49,31 @@ HWY_NOINLINE void MatrixTile(const T* HWY_RESTRICT a, std::ptrdiff_t lda, const 
     if constexpr (NV > 2) c##r##2 = hn::MulAdd(x, b2, c##r##2); \
     if constexpr (NV > 3) c##r##3 = hn::MulAdd(x, b3, c##r##3); \
   }
-  for (std::ptrdiff_t step = 0; step < k; ++step, ++a, b += ldb) {
-    const V b0 = hn::Load(d, b);
-    const V b1 = NV > 1 ? hn::Load(d, b + n) : zero;
-    const V b2 = NV > 2 ? hn::Load(d, b + 2 * n) : zero;
-    const V b3 = NV > 3 ? hn::Load(d, b + 3 * n) : zero;
-    KEEL_STEP(0)
-    KEEL_STEP(1)
-    KEEL_STEP(2)
-    KEEL_STEP(3)
-    KEEL_STEP(4)
-    KEEL_STEP(5)
+#define KEEL_STEP                                      \
+  {                                                    \
+    const V b0 = LoadAs(d, b);                         \
+    const V b1 = NV > 1 ? LoadAs(d, b + n) : zero;     \
+    const V b2 = NV > 2 ? LoadAs(d, b + 2 * n) : zero; \
+    const V b3 = NV > 3 ? LoadAs(d, b + 3 * n) : zero; \
+    KEEL_ROW(0)                                        \
+    KEEL_ROW(1)                                        \
+    KEEL_ROW(2)                                        \
+    KEEL_ROW(3)                                        \
+    KEEL_ROW(4)                                        \
+    KEEL_ROW(5)                                        \
+    ++a;                                               \
+    b += ldb;                                          \
   }
+  std::ptrdiff_t step = 0;
+  for (; step + 4 <= k; step += 4) {  // few enough rounds at d = 64 for the end of the loop to be foreseen
+    KEEL_STEP
+    KEEL_STEP
+    KEEL_STEP
+    KEEL_STEP
+  }
+  for (; step < k; ++step) KEEL_STEP
 #undef KEEL_STEP
+#undef KEEL_ROW
 
 #define KEEL_PUT(r, v)                                                              \
   if constexpr (MR > r && NV > v) {                                                 \
@@ -81,8 +95,8 @@ HWY_NOINLINE void MatrixTile(const T* HWY_RESTRICT a, std::ptrdiff_t lda, const 
 #undef KEEL_PUT
 }
 
-template <int NV, bool kAccumulate, class T>
-HWY_INLINE void MatrixRows(int rows, const T* a, std::ptrdiff_t lda, const T* b, std::ptrdiff_t ldb, std::ptrdiff_t k,
+template <int NV, bool kAccumulate, class T, class S>
+HWY_INLINE void MatrixRows(int rows, const T* a, std::ptrdiff_t lda, const S* b, std::ptrdiff_t ldb, std::ptrdiff_t k,
                            const T* alpha, T* c, std::ptrdiff_t ldc) {
   switch (rows) {
     case 1:
@@ -103,12 +117,12 @@ template <class T>
 HWY_INLINE void Scores(int rows, const T* q, std::ptrdiff_t ldq, const T* panel, std::ptrdiff_t d_k, T* s,
                        std::ptrdiff_t lds) {
   const auto width = static_cast<std::ptrdiff_t>(kTileVectors * hn::Lanes(hn::ScalableTag<T>()));
-  MatrixRows<kTileVectors, false, T>(rows, q, ldq, panel, width, d_k, nullptr, s, lds);
+  MatrixRows<kTileVectors, false, T, T>(rows, q, ldq, panel, width, d_k, nullptr, s, lds);
 }
 
 // o = alpha·o + p·v over `keys` keys, `vectors` vectors wide: full tiles first, the rest split evenly.
-template <class T>
-HWY_INLINE void WeightedSum(int rows, const T* p, std::ptrdiff_t ldp, const T* v, std::ptrdiff_t ldv,
+template <class T, class S>
+HWY_INLINE void WeightedSum(int rows, const T* p, std::ptrdiff_t ldp, const S* v, std::ptrdiff_t ldv,
                             std::ptrdiff_t keys, const T* alpha, T* o, std::ptrdiff_t ldo, std::ptrdiff_t vectors) {
   const auto n = static_cast<std::ptrdiff_t>(hn::Lanes(hn::ScalableTag<T>()));
   while (vectors > 0) {
@@ -116,16 +130,16 @@ HWY_INLINE void WeightedSum(int rows, const T* p, std::ptrdiff_t ldp, const T* v
     if (vectors > kTileVectors && vectors < 2 * kTileVectors) width = (vectors + 1) / 2;
     switch (width) {
       case 1:
-        MatrixRows<1, true, T>(rows, p, ldp, v, ldv, keys, alpha, o, ldo);
+        MatrixRows<1, true, T, S>(rows, p, ldp, v, ldv, keys, alpha, o, ldo);
         break;
       case 2:
-        MatrixRows<2, true, T>(rows, p, ldp, v, ldv, keys, alpha, o, ldo);
+        MatrixRows<2, true, T, S>(rows, p, ldp, v, ldv, keys, alpha, o, ldo);
         break;
       case 3:
-        MatrixRows<kTileVectors == 4 ? 3 : 2, true, T>(rows, p, ldp, v, ldv, keys, alpha, o, ldo);
+        MatrixRows<kTileVectors == 4 ? 3 : 2, true, T, S>(rows, p, ldp, v, ldv, keys, alpha, o, ldo);
         break;
       default:
-        MatrixRows<kTileVectors, true, T>(rows, p, ldp, v, ldv, keys, alpha, o, ldo);
+        MatrixRows<kTileVectors, true, T, S>(rows, p, ldp, v, ldv, keys, alpha, o, ldo);
     }
     v += width * n;
     o += width * n;

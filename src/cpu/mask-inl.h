@@ -21,12 +21,6 @@ HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Keys [begin, end).
-struct Range {
-  std::int64_t begin = 0, end = 0;
-  bool empty() const { return begin >= end; }
-};
-
 HWY_INLINE Range Clip(Range range, Range to) { return {std::max(range.begin, to.begin), std::min(range.end, to.end)}; }
 
 // The keys that lengths, causal mask and window leave to query i. Causal masks and windows need nothing else: a tile of

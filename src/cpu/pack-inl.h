@@ -6,108 +6,24 @@
 #define KEEL_CPU_PACK_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cmath>
 #include <cstring>
 
+#include "cpu/convert-inl.h"
 #include "cpu/forward.h"
-#include "keel/dtype.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Whether this target converts half floats itself; elsewhere that goes through scalar code.
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON || HWY_TARGET == HWY_SVE || \
-    HWY_TARGET == HWY_SVE2
-constexpr bool kHardwareHalf = true;
-#else
-constexpr bool kHardwareHalf = false;
-#endif
-
-template <class T, class S>
-HWY_INLINE T ToScalar(S x) {
-  if constexpr (sizeof(S) == 2) {
-    return to_float(x);
-  } else {
-    return static_cast<T>(x);
-  }
-}
-
-template <class T, class S>
-HWY_INLINE S FromScalar(T x) {
-  if constexpr (std::is_same_v<S, Float16>) {
-    return to_float16(x);
-  } else if constexpr (std::is_same_v<S, BFloat16>) {
-    return to_bfloat16(x);
-  } else {
-    return static_cast<S>(x);
-  }
-}
-
-// A vector of accumulation type from consecutive elements of type S, unaligned.
-template <class D, class S>
-HWY_INLINE hn::Vec<D> LoadAs(D d, const S* from) {
-  using T = hn::TFromD<D>;
-  if constexpr (std::is_same_v<S, T>) {
-    return hn::LoadU(d, from);
-  } else if constexpr (std::is_same_v<S, BFloat16> && sizeof(T) == 4) {
-    const hn::Rebind<std::uint16_t, D> du16;
-    const hn::RebindToUnsigned<D> du;
-    const auto bits = hn::LoadU(du16, reinterpret_cast<const std::uint16_t*>(from));
-    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, bits)));
-  } else if constexpr (std::is_same_v<S, Float16> && sizeof(T) == 4 && kHardwareHalf) {
-    const hn::Rebind<hwy::float16_t, D> d16;
-    return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(from)));
-  } else {
-    HWY_ALIGN T lanes[HWY_MAX_BYTES / sizeof(T)];
-    for (std::size_t i = 0; i < hn::Lanes(d); ++i) lanes[i] = ToScalar<T>(from[i]);
-    return hn::Load(d, lanes);
-  }
-}
-
-template <class D, class S, class V = hn::Vec<D>>
-HWY_INLINE void StoreAs(D d, V x, S* to) {
-  using T = hn::TFromD<D>;
-  if constexpr (std::is_same_v<S, T>) {
-    hn::StoreU(x, d, to);
-  } else if constexpr (std::is_same_v<S, Float16> && sizeof(T) == 4 && kHardwareHalf) {
-    const hn::Rebind<hwy::float16_t, D> d16;
-    hn::StoreU(hn::DemoteTo(d16, x), d16, reinterpret_cast<hwy::float16_t*>(to));
-  } else if constexpr (std::is_same_v<S, BFloat16> && sizeof(T) == 4) {
-    // Nearest, ties to even: add 0x7FFF plus the lowest bit that stays. NaN becomes the quiet one.
-    const hn::RebindToUnsigned<D> du;
-    const hn::RebindToSigned<D> di;
-    const hn::Rebind<std::uint16_t, D> du16;
-    const auto bits = hn::BitCast(du, x);
-    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
-    const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFFu))));
-    const auto nan = hn::RebindMask(du, hn::IsNaN(x));
-    const auto kept = hn::IfThenElse(nan, hn::Set(du, 0x7FC0u), rounded);
-    hn::StoreU(hn::DemoteTo(du16, hn::BitCast(di, kept)), du16, reinterpret_cast<std::uint16_t*>(to));
-  } else {
-    HWY_ALIGN T lanes[HWY_MAX_BYTES / sizeof(T)];
-    hn::Store(x, d, lanes);
-    for (std::size_t i = 0; i < hn::Lanes(d); ++i) to[i] = FromScalar<T, S>(lanes[i]);
-  }
-}
-
-// Calls f with a null pointer of the element type of a floating dtype.
-template <class T, class F>
-HWY_INLINE void WithType(DType dtype, F&& f) {
-  if constexpr (sizeof(T) == 8) {
-    if (dtype == DType::f64) return f(static_cast<const double*>(nullptr));
-  }
-  switch (dtype) {
-    case DType::f16:
-      return f(static_cast<const Float16*>(nullptr));
-    case DType::bf16:
-      return f(static_cast<const BFloat16*>(nullptr));
-    default:
-      return f(static_cast<const float*>(nullptr));
-  }
-}
+// Keys, rows or columns [begin, end).
+struct Range {
+  std::int64_t begin = 0, end = 0;
+  bool empty() const { return begin >= end; }
+};
 
 // to[0, n) = factor · from[0, n), the source `stride` elements apart.
 template <class T>
@@ -151,19 +67,11 @@ HWY_INLINE T LoadOne(DType dtype, const void* from, std::int64_t at) {
   return value;
 }
 
-// Keys by columns, four by four (two by two for double), transposed in registers of 128 bits.
-#if HWY_TARGET == HWY_SCALAR
-template <class T>
-constexpr std::int64_t kSquare = 1;
-template <class S, class T>
-HWY_INLINE void TransposeSquare(const S* from, std::int64_t, T* to, std::int64_t) {
-  *to = ToScalar<T>(*from);
-}
-#else
-template <class T>
-constexpr std::int64_t kSquare = 16 / sizeof(T);
+// A square of keys by columns, transposed: to[c·ldt + x] = from[x·row_stride + c]. A vector wide on AVX2 and AVX-512,
+// 128 bits wide elsewhere and for what does not fill a vector.
+#if HWY_TARGET != HWY_SCALAR
 template <class S>
-HWY_INLINE void TransposeSquare(const S* from, std::int64_t row_stride, float* to, std::int64_t ldt) {
+HWY_INLINE void TransposeSmall(const S* from, std::int64_t row_stride, float* to, std::int64_t ldt) {
   const hn::FixedTag<float, 4> d;
   const hn::FixedTag<double, 2> dd;
   const auto a = LoadAs(d, from), b = LoadAs(d, from + row_stride);
@@ -172,44 +80,119 @@ HWY_INLINE void TransposeSquare(const S* from, std::int64_t row_stride, float* t
   const auto ce_low = hn::BitCast(dd, hn::InterleaveLower(d, c, e));
   const auto ab_high = hn::BitCast(dd, hn::InterleaveUpper(d, a, b));
   const auto ce_high = hn::BitCast(dd, hn::InterleaveUpper(d, c, e));
-  hn::Store(hn::BitCast(d, hn::InterleaveLower(dd, ab_low, ce_low)), d, to);
-  hn::Store(hn::BitCast(d, hn::InterleaveUpper(dd, ab_low, ce_low)), d, to + ldt);
-  hn::Store(hn::BitCast(d, hn::InterleaveLower(dd, ab_high, ce_high)), d, to + 2 * ldt);
-  hn::Store(hn::BitCast(d, hn::InterleaveUpper(dd, ab_high, ce_high)), d, to + 3 * ldt);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(dd, ab_low, ce_low)), d, to);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(dd, ab_low, ce_low)), d, to + ldt);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(dd, ab_high, ce_high)), d, to + 2 * ldt);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(dd, ab_high, ce_high)), d, to + 3 * ldt);
+}
+template <class S>
+HWY_INLINE void TransposeSmall(const S* from, std::int64_t row_stride, double* to, std::int64_t ldt) {
+  const hn::FixedTag<double, 2> d;
+  const auto a = LoadAs(d, from), b = LoadAs(d, from + row_stride);
+  hn::StoreU(hn::InterleaveLower(d, a, b), d, to);
+  hn::StoreU(hn::InterleaveUpper(d, a, b), d, to + ldt);
+}
+template <class T>
+constexpr std::int64_t kSmallSquare = 16 / sizeof(T);
+#else
+template <class S, class T>
+HWY_INLINE void TransposeSmall(const S* from, std::int64_t, T* to, std::int64_t) {
+  *to = ToScalar<T>(*from);
+}
+template <class T>
+constexpr std::int64_t kSmallSquare = 1;
+#endif
+
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+template <class T>
+constexpr std::int64_t kSquare = sizeof(T) == 4 ? HWY_MAX_BYTES / 4 : kSmallSquare<T>;
+template <class S>
+HWY_INLINE void TransposeSquare(const S* from, std::int64_t row_stride, float* to, std::int64_t ldt) {
+  const hn::ScalableTag<float> d;
+  const hn::ScalableTag<double> dd;
+  constexpr int kRows = HWY_MAX_BYTES / 4;
+  hn::Vec<decltype(d)> rows[kRows], pairs[kRows];
+  for (int i = 0; i < kRows; ++i) rows[i] = LoadAs(d, from + i * row_stride);
+  for (int i = 0; i < kRows; i += 2) {
+    pairs[i] = hn::InterleaveLower(d, rows[i], rows[i + 1]);
+    pairs[i + 1] = hn::InterleaveUpper(d, rows[i], rows[i + 1]);
+  }
+  for (int i = 0; i < kRows; i += 4) {  // block b of rows[i + t] becomes column 4b + t of keys i to i + 3
+    const auto low0 = hn::BitCast(dd, pairs[i]), low1 = hn::BitCast(dd, pairs[i + 2]);
+    const auto high0 = hn::BitCast(dd, pairs[i + 1]), high1 = hn::BitCast(dd, pairs[i + 3]);
+    rows[i] = hn::BitCast(d, hn::InterleaveLower(dd, low0, low1));
+    rows[i + 1] = hn::BitCast(d, hn::InterleaveUpper(dd, low0, low1));
+    rows[i + 2] = hn::BitCast(d, hn::InterleaveLower(dd, high0, high1));
+    rows[i + 3] = hn::BitCast(d, hn::InterleaveUpper(dd, high0, high1));
+  }
+  for (int t = 0; t < 4; ++t) {
+#if HWY_TARGET == HWY_AVX3
+    const __m512 even0 = _mm512_shuffle_f32x4(rows[t].raw, rows[4 + t].raw, 0x88);
+    const __m512 even1 = _mm512_shuffle_f32x4(rows[8 + t].raw, rows[12 + t].raw, 0x88);
+    const __m512 odd0 = _mm512_shuffle_f32x4(rows[t].raw, rows[4 + t].raw, 0xDD);
+    const __m512 odd1 = _mm512_shuffle_f32x4(rows[8 + t].raw, rows[12 + t].raw, 0xDD);
+    _mm512_store_ps(to + t * ldt, _mm512_shuffle_f32x4(even0, even1, 0x88));
+    _mm512_store_ps(to + (4 + t) * ldt, _mm512_shuffle_f32x4(odd0, odd1, 0x88));
+    _mm512_store_ps(to + (8 + t) * ldt, _mm512_shuffle_f32x4(even0, even1, 0xDD));
+    _mm512_store_ps(to + (12 + t) * ldt, _mm512_shuffle_f32x4(odd0, odd1, 0xDD));
+#else
+    hn::Store(hn::ConcatLowerLower(d, rows[4 + t], rows[t]), d, to + t * ldt);
+    hn::Store(hn::ConcatUpperUpper(d, rows[4 + t], rows[t]), d, to + (4 + t) * ldt);
+#endif
+  }
 }
 template <class S>
 HWY_INLINE void TransposeSquare(const S* from, std::int64_t row_stride, double* to, std::int64_t ldt) {
-  const hn::FixedTag<double, 2> d;
-  const auto a = LoadAs(d, from), b = LoadAs(d, from + row_stride);
-  hn::Store(hn::InterleaveLower(d, a, b), d, to);
-  hn::Store(hn::InterleaveUpper(d, a, b), d, to + ldt);
+  TransposeSmall(from, row_stride, to, ldt);
+}
+#else
+template <class T>
+constexpr std::int64_t kSquare = kSmallSquare<T>;
+template <class S, class T>
+HWY_INLINE void TransposeSquare(const S* from, std::int64_t row_stride, T* to, std::int64_t ldt) {
+  TransposeSmall(from, row_stride, to, ldt);
 }
 #endif
 
-// Keys [j, j + keys) as one panel kᵀ (d_k, width); columns from `keys` to `width` become 0.
+// Keys [j, j + keys) as one panel kᵀ (d_k, width); columns from `keys` to `width` become 0. Asks for the keys of the
+// next panel ahead of time: with few queries, fetching k is what the kernel waits for.
 template <class T>
 HWY_NOINLINE void PackPanel(DType dtype, const Rows& k, std::int64_t j, std::int64_t keys, std::int64_t d_k,
                             std::int64_t width, T* HWY_RESTRICT panel) {
-  constexpr std::int64_t side = kSquare<T>;
+  constexpr std::int64_t side = kSquare<T>, small = kSmallSquare<T>;
+  if (keys < width) std::memset(panel, 0, static_cast<std::size_t>(width * d_k) * sizeof(T));
   WithType<T>(dtype, [&](auto* type) {
-    const auto* source = static_cast<decltype(type)>(k.data) + j * k.row_stride;
-    if (keys < width) std::memset(panel, 0, static_cast<std::size_t>(width * d_k) * sizeof(T));
-    const bool contiguous = k.column_stride == 1;
-    const std::int64_t whole_keys = contiguous ? keys / side * side : 0;
-    const std::int64_t whole_columns = contiguous ? d_k / side * side : 0;
-    for (std::int64_t x = 0; x < whole_keys; x += side) {
-      for (std::int64_t c = 0; c < whole_columns; c += side) {
-        TransposeSquare(source + x * k.row_stride + c, k.row_stride, panel + c * width + x, width);
+    const std::int64_t stride = k.row_stride;
+    const auto* source = static_cast<decltype(type)>(k.data) + j * stride;
+    const auto one_by_one = [&](Range xs, Range cs) {
+      for (std::int64_t x = xs.begin; x < xs.end; ++x) {
+        for (std::int64_t c = cs.begin; c < cs.end; ++c) {
+          panel[c * width + x] = ToScalar<T>(source[x * stride + c * k.column_stride]);
+        }
       }
-      for (std::int64_t c = whole_columns; c < d_k; ++c) {
-        for (std::int64_t y = x; y < x + side; ++y) panel[c * width + y] = ToScalar<T>(source[y * k.row_stride + c]);
+    };
+    if (k.column_stride != 1) return one_by_one({0, keys}, {0, d_k});
+    const auto in_small_squares = [&](Range xs, Range cs) {
+      const std::int64_t x_end = xs.begin + (xs.end - xs.begin) / small * small;
+      const std::int64_t c_end = cs.begin + (cs.end - cs.begin) / small * small;
+      for (std::int64_t x = xs.begin; x < x_end; x += small) {
+        for (std::int64_t c = cs.begin; c < c_end; c += small) {
+          TransposeSmall(source + x * stride + c, stride, panel + c * width + x, width);
+        }
+      }
+      one_by_one({xs.begin, x_end}, {c_end, cs.end});
+      one_by_one({x_end, xs.end}, cs);
+    };
+    const std::int64_t x_end = keys / side * side, c_end = d_k / side * side;
+    for (std::int64_t x = 0; x < x_end; x += side) {
+      for (std::int64_t c = 0; c < c_end; c += side) {
+        const auto* const from = source + x * stride + c;
+        for (std::int64_t y = 0; y < side; ++y) hwy::Prefetch(from + (width + y) * stride);
+        TransposeSquare(from, stride, panel + c * width + x, width);
       }
     }
-    for (std::int64_t x = whole_keys; x < keys; ++x) {
-      for (std::int64_t c = 0; c < d_k; ++c) {
-        panel[c * width + x] = ToScalar<T>(source[x * k.row_stride + c * k.column_stride]);
-      }
-    }
+    in_small_squares({0, x_end}, {c_end, d_k});
+    in_small_squares({x_end, keys}, {0, d_k});
   });
 }
 

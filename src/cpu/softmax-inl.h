@@ -107,11 +107,34 @@ HWY_INLINE void AddMoments(const T* HWY_RESTRICT s, Range computed, T top, RowSt
   JoinMoments(counted, static_cast<double>(top) + static_cast<double>(mean) + shift, around, state);
 }
 
-// A block of scores joins the row; s becomes the weights 2^(s − m). Returns the factor for the output so far: 1 unless
-// the maximum rose. Sums run over kTileVectors accumulators that a key's place in its panel decides, so that panels
-// without visible keys, computed or not, change no bit.
+// The same in one pass for a block that the row sees all of. Reckoned from the largest score, the sum of squares
+// exceeds the spread about tenfold, which float affords. False, and nothing done, where a score is not finite.
+template <class T>
+HWY_INLINE bool AddWholeMoments(const T* HWY_RESTRICT s, Range computed, T top, RowState<T>& state) {
+  const hn::ScalableTag<T> d;
+  const auto n = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto from = hn::Set(d, top);
+  auto sum0 = hn::Zero(d), sum1 = sum0, squares0 = sum0, squares1 = sum0;
+  for (std::int64_t x = computed.begin; x < computed.end; x += 2 * n) {
+    const auto y0 = hn::Sub(hn::Load(d, s + x), from), y1 = hn::Sub(hn::Load(d, s + x + n), from);
+    sum0 = hn::Add(sum0, y0);
+    sum1 = hn::Add(sum1, y1);
+    squares0 = hn::MulAdd(y0, y0, squares0);
+    squares1 = hn::MulAdd(y1, y1, squares1);
+  }
+  const double sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(sum0, sum1)));
+  const double squares = hn::GetLane(hn::SumOfLanes(d, hn::Add(squares0, squares1)));
+  if (!std::isfinite(sum) || !std::isfinite(squares)) return false;
+  const auto counted = static_cast<double>(computed.end - computed.begin);
+  JoinMoments(counted, top + sum / counted, std::max(squares - sum * (sum / counted), 0.0), state);
+  return true;
+}
+
+// A block of scores joins the row, `whole` saying that it sees all of key_block keys; s becomes the weights 2^(s − m).
+// Returns the factor for the output so far: 1 unless the maximum rose. Sums run over kTileVectors accumulators that a
+// key's place in its panel decides, so that panels without visible keys, computed or not, change no bit.
 template <class T, bool kEntropy, bool kMoments>
-HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, Range computed, RowState<T>& state) {
+HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, Range computed, bool whole, RowState<T>& state) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   const auto n = static_cast<std::int64_t>(hn::Lanes(d));
@@ -121,7 +144,9 @@ HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, Range computed, RowState<T>& state) {
     for (std::int64_t x = computed.begin; x < computed.end; x += n) hn::Store(hn::Zero(d), d, s + x);
     return 1;
   }
-  if constexpr (kMoments) AddMoments(s, computed, top, state);
+  if constexpr (kMoments) {
+    if (!(whole && AddWholeMoments(s, computed, top, state))) AddMoments(s, computed, top, state);
+  }
   const T factor = top <= state.m ? T{1} : Raise(state, top);  // a NaN raises, too, and stays
   const V m = hn::Set(d, state.m);
   V l0 = hn::Zero(d), l1 = l0, l2 = l0, l3 = l0, w0 = l0, w1 = l0;
