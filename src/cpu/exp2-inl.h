@@ -59,9 +59,23 @@ constexpr double kLowestExponent = sizeof(T) == 4 ? -127 : -1023;
 //
 // Adding 1.5·2^(mantissa bits) leaves round(x) in the low bits of the sum; shifted into the exponent field they
 // multiply the polynomial by 2^round(x). The clamp keeps that field from going below 0.
+//
+// AVX-512 has both steps as instructions: the fraction above floor(x), and a multiplication by 2^floor(x). The fit is
+// one for [0, 1) then (8.2e-8; 1.5e-7 with rounding).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Exp2(D d, V x) {
   using T = hn::TFromD<D>;
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (sizeof(T) == 4 && hn::MaxLanes(D()) == 16) {
+    const V f = V{_mm512_reduce_ps(x.raw, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)};
+    V y = hn::MulAdd(hn::Set(d, 0x1.e974fap-10f), f, hn::Set(d, 0x1.277856p-7f));
+    y = hn::MulAdd(y, f, hn::Set(d, 0x1.c91ce6p-5f));
+    y = hn::MulAdd(y, f, hn::Set(d, 0x1.ebdb56p-3f));
+    y = hn::MulAdd(y, f, hn::Set(d, 0x1.62e4bap-1f));
+    y = hn::MulAdd(y, f, hn::Set(d, 1.0f));
+    return V{_mm512_scalef_ps(y.raw, x.raw)};
+  }
+#endif
   constexpr int kMantissa = sizeof(T) == 4 ? 23 : 52;
   const V magic = hn::Set(d, static_cast<T>(sizeof(T) == 4 ? 0x1.8p23 : 0x1.8p52));
   const hn::RebindToUnsigned<D> du;

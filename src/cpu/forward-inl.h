@@ -110,13 +110,21 @@ class ForwardTaskRunner {
     for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
       T* const packed = scratch_.k + panel * width * call_.d_k;
       if (scratch_.packed[panel] == 0) {
-        const std::int64_t j = first + panel * width;
-        PackPanel<T>(call_.dtype, head_.k, j, std::min(width, head_.k_len - j), call_.d_k, width, packed);
+        const std::int64_t j = first + panel * width, keys = std::min(width, head_.k_len - j);
+        if (rows_ <= kRowTile) {  // few queries wait for memory: these values come next, then the next panel's keys
+          FetchRows(call_.dtype, head_.v, j, keys, call_.d_v);
+          FetchRows(call_.dtype, head_.k, j + keys, std::min(width, head_.k_len - j - keys), call_.d_k);
+        }
+        PackPanel<T>(call_.dtype, head_.k, j, keys, call_.d_k, width, packed);
         scratch_.packed[panel] = 1;
       }
+      // Of the last panel only the vectors that hold a key; what else it had in s is hidden with the masks.
+      const std::int64_t left = needed.end - panel * width;
+      const std::int64_t vectors = (std::min(left, width) + scratch_.lanes - 1) / scratch_.lanes;
       for (std::int64_t x = 0; x < rows; x += kRowTile) {
         Scores<T>(static_cast<int>(std::min<std::int64_t>(kRowTile, rows - x)), scratch_.q + (r + x) * scratch_.ldq,
-                  scratch_.ldq, packed, call_.d_k, scratch_.s + x * scratch_.lds + panel * width, scratch_.lds);
+                  scratch_.ldq, packed, call_.d_k, vectors, scratch_.s + x * scratch_.lds + panel * width,
+                  scratch_.lds);
       }
     }
     return {panels.begin * width, panels.end * width};

@@ -111,13 +111,22 @@ HWY_INLINE void MatrixRows(int rows, const T* a, std::ptrdiff_t lda, const S* b,
   }
 }
 
-// q·kᵀ: scores of up to kRowTile rows against one packed panel of kTileVectors vectors of keys. Rows up to the next
-// tile size (1, 2, 4, 6) are computed too, so q and s have room for them.
+// q·kᵀ: scores of up to kRowTile rows against the first `vectors` vectors of a packed panel. Rows up to the next tile
+// size (1, 2, 4, 6) are computed too, so q and s have room for them.
 template <class T>
-HWY_INLINE void Scores(int rows, const T* q, std::ptrdiff_t ldq, const T* panel, std::ptrdiff_t d_k, T* s,
-                       std::ptrdiff_t lds) {
+HWY_INLINE void Scores(int rows, const T* q, std::ptrdiff_t ldq, const T* panel, std::ptrdiff_t d_k,
+                       std::ptrdiff_t vectors, T* s, std::ptrdiff_t lds) {
   const auto width = static_cast<std::ptrdiff_t>(kTileVectors * hn::Lanes(hn::ScalableTag<T>()));
-  MatrixRows<kTileVectors, false, T, T>(rows, q, ldq, panel, width, d_k, nullptr, s, lds);
+  switch (vectors) {
+    case 1:
+      return MatrixRows<1, false, T, T>(rows, q, ldq, panel, width, d_k, nullptr, s, lds);
+    case 2:
+      return MatrixRows<2, false, T, T>(rows, q, ldq, panel, width, d_k, nullptr, s, lds);
+    case 3:
+      return MatrixRows < kTileVectors == 4 ? 3 : 2, false, T, T > (rows, q, ldq, panel, width, d_k, nullptr, s, lds);
+    default:
+      return MatrixRows<kTileVectors, false, T, T>(rows, q, ldq, panel, width, d_k, nullptr, s, lds);
+  }
 }
 
 // o = alpha·o + p·v over `keys` keys, `vectors` vectors wide: full tiles first, the rest split evenly.

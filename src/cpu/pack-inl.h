@@ -6,7 +6,6 @@
 #define KEEL_CPU_PACK_INL_H_
 #endif
 
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cmath>
@@ -160,7 +159,10 @@ template <class T>
 HWY_NOINLINE void PackPanel(DType dtype, const Rows& k, std::int64_t j, std::int64_t keys, std::int64_t d_k,
                             std::int64_t width, T* HWY_RESTRICT panel) {
   constexpr std::int64_t side = kSquare<T>, small = kSmallSquare<T>;
-  if (keys < width) std::memset(panel, 0, static_cast<std::size_t>(width * d_k) * sizeof(T));
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
+  if (const std::int64_t begin = keys / lanes * lanes; begin < keys) {
+    for (std::int64_t c = 0; c < d_k; ++c) std::fill_n(panel + c * width + begin, lanes, T{0});
+  }
   WithType<T>(dtype, [&](auto* type) {
     const std::int64_t stride = k.row_stride;
     const auto* source = static_cast<decltype(type)>(k.data) + j * stride;
@@ -186,14 +188,21 @@ HWY_NOINLINE void PackPanel(DType dtype, const Rows& k, std::int64_t j, std::int
     const std::int64_t x_end = keys / side * side, c_end = d_k / side * side;
     for (std::int64_t x = 0; x < x_end; x += side) {
       for (std::int64_t c = 0; c < c_end; c += side) {
-        const auto* const from = source + x * stride + c;
-        for (std::int64_t y = 0; y < side; ++y) hwy::Prefetch(from + (width + y) * stride);
-        TransposeSquare(from, stride, panel + c * width + x, width);
+        TransposeSquare(source + x * stride + c, stride, panel + c * width + x, width);
       }
     }
     in_small_squares({0, x_end}, {c_end, d_k});
     in_small_squares({x_end, keys}, {0, d_k});
   });
+}
+
+// Asks for rows [j, j + n) of k or v ahead of time, into the second-level cache.
+HWY_INLINE void FetchRows(DType dtype, const Rows& x, std::int64_t j, std::int64_t n, std::int64_t d) {
+  const std::int64_t item = size_of(dtype), bytes = d * item * x.column_stride;
+  const auto* const data = static_cast<const std::byte*>(x.data);
+  for (std::int64_t row = j; row < j + n; ++row) {
+    for (std::int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(data + row * x.row_stride * item + at, 0, 2);
+  }
 }
 
 // Values [j, j + keys) as rows of ldv elements, padded with 0. Says whether all of them are finite.

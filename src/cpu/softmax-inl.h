@@ -150,14 +150,14 @@ HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, Range computed, bool whole, RowState<T
   const T factor = top <= state.m ? T{1} : Raise(state, top);  // a NaN raises, too, and stays
   const V m = hn::Set(d, state.m);
   V l0 = hn::Zero(d), l1 = l0, l2 = l0, l3 = l0, w0 = l0, w1 = l0;
-#define KEEL_WEIGH(v, w)                                                         \
-  {                                                                              \
-    T* const at = s + x + v * n;                                                 \
-    const V score = AtLeast(d, kLowestExponent<T>, hn::Sub(hn::Load(d, at), m)); \
-    const V p = Exp2(d, score);                                                  \
-    l##v = hn::Add(l##v, p);                                                     \
-    if constexpr (kEntropy) w = hn::MulAdd(p, score, w);                         \
-    hn::Store(p, d, at);                                                         \
+#define KEEL_WEIGH(v, w)                                                                 \
+  {                                                                                      \
+    T* const at = s + x + v * n;                                                         \
+    const V score = hn::Sub(hn::Load(d, at), m);                                         \
+    const V p = Exp2(d, score);                                                          \
+    l##v = hn::Add(l##v, p);                                                             \
+    if constexpr (kEntropy) w = hn::MulAdd(p, AtLeast(d, kLowestExponent<T>, score), w); \
+    hn::Store(p, d, at);                                                                 \
   }
   for (std::int64_t x = computed.begin; x < computed.end; x += kTileVectors * n) {
     KEEL_WEIGH(0, w0)

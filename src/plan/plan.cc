@@ -10,7 +10,7 @@ namespace keel {
 namespace {
 
 constexpr std::int64_t kRowGranule = 12;     // a strip of the kernel
-constexpr std::int64_t kMaxRows = 384;       // beyond that packing is already a hundredth of the work
+constexpr std::int64_t kMaxRows = 768;       // beyond that packing is a hundredth of the work
 constexpr std::int64_t kMinRows = 96;        // below that packing shows
 constexpr std::int64_t kTasksPerThread = 4;  // enough for uneven tasks to even out
 constexpr double kAloneFlops = 2e6;          // waking another thread costs about as much as this many

@@ -10,8 +10,11 @@
 namespace keel {
 
 void parallel_tasks(std::int64_t count, int threads, const std::function<void(std::int64_t)>& work) {
-  const auto allowed = tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism);
-  const int workers = static_cast<int>(std::min({std::int64_t{threads}, count, static_cast<std::int64_t>(allowed)}));
+  int workers = static_cast<int>(std::min<std::int64_t>(threads, count));
+  if (workers > 1) {
+    const auto allowed = tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism);
+    workers = static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(workers), allowed));
+  }
   if (workers <= 1) {
     for (std::int64_t i = 0; i < count; ++i) work(i);
     return;
