@@ -19,7 +19,7 @@ void report(const Outputs& out, const Row& row, std::int64_t b, std::int64_t h, 
   put(out.visible, static_cast<double>(row.count));
   put(out.lse, row.lse);
   put(out.max_logit, row.m);
-  put(out.max_weight, masked ? 0.0 : std::exp(row.m - row.lse));
+  put(out.max_weight, row.p_max);
   double entropy = -x_log_x(row.p_sink), mean = 0.0, var = 0.0;
   for (const double p : row.p) entropy -= x_log_x(p);
   const double from = std::isfinite(row.m) ? row.m : 0.0;  // equal scores then have variance 0, however large they are
