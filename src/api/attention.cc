@@ -82,8 +82,10 @@ void merge(std::span<const Partial> parts, const MutableTensorView& out, const M
 
 std::string explain(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
                     const Options& options, const Outputs& outputs) {
+  const Problem problem = make_problem(q, k, v, out, options, outputs, Pointers::ignored);
+  if (!problem.has_rows()) return "nothing to compute: there are no rows\n";
   std::vector<std::string> reasons;
-  const Plan plan = make_plan(make_problem(q, k, v, out, options, outputs, Pointers::ignored), machine(), {}, &reasons);
+  const Plan plan = make_plan(problem, machine(), {}, &reasons);
   return describe(plan, reasons);
 }
 

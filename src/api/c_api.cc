@@ -1,7 +1,11 @@
 #include "keel/c_api.h"
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <exception>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -21,15 +25,30 @@ keel_status guarded(Work work) noexcept {
   } catch (const keel::Error& error) {
     last_error = error.what();
     return error.code() == keel::ErrorCode::out_of_memory ? KEEL_OUT_OF_MEMORY : KEEL_INVALID_ARGUMENT;
+  } catch (const std::bad_alloc&) {
+    last_error = "expected memory, got none from the system";
+    return KEEL_OUT_OF_MEMORY;
   } catch (const std::exception& error) {
     last_error = error.what();
     return KEEL_INTERNAL;
   }
 }
 
+[[noreturn]] void refuse(const char* operation, const std::string& text) {
+  throw keel::Error(keel::ErrorCode::invalid_argument, std::string("[") + operation + "] " + text);
+}
+
+// An enumeration of C may hold any int. Taken byte by byte, because in C++ the mere reading of one out of range is
+// undefined; what does not fit a code of ours becomes 255, which no enumeration knows.
+template <class To, class From>
+To to_enum(const From& code) {
+  static_assert(sizeof(From) == sizeof(std::uint32_t));
+  return static_cast<To>(std::min(std::bit_cast<std::uint32_t>(code), 255u));
+}
+
 template <std::size_t Rank, class Pointer = void*>
 keel::BasicView<Rank, Pointer> to_view(const keel_view& view) {
-  keel::BasicView<Rank, Pointer> result{view.data, static_cast<keel::DType>(view.dtype), {}, {}};
+  keel::BasicView<Rank, Pointer> result{view.data, to_enum<keel::DType>(view.dtype), {}, {}};
   for (std::size_t i = 0; i < Rank; ++i) {
     result.shape[i] = view.shape[i];
     result.strides[i] = view.strides[i];
@@ -40,29 +59,30 @@ keel::BasicView<Rank, Pointer> to_view(const keel_view& view) {
 keel::TensorView input(const keel_view& view) { return to_view<4, const void*>(view); }
 
 const keel_view& present(const keel_view* view, const char* operation, const char* name) {
-  if (view != nullptr) return *view;
-  throw keel::Error(keel::ErrorCode::invalid_argument,
-                    std::string("[") + operation + "] " + name + ": expected a view, got null");
+  if (view == nullptr) refuse(operation, std::string(name) + ": expected a view, got null");
+  return *view;
 }
 
-std::span<const std::int64_t> to_span(const int64_t* data, int64_t count, const char* name) {
+void check_list(const void* data, int64_t count, const char* operation, const char* name) {
   if (count < 0 || (data == nullptr && count > 0)) {
-    throw keel::Error(keel::ErrorCode::invalid_argument,
-                      std::string("[attention] ") + name + ": expected a pointer to a count of at least 0, got count " +
+    refuse(operation, std::string(name) + ": expected a pointer to a count of at least 0, got count " +
                           std::to_string(count) + (data == nullptr ? " at null" : ""));
   }
-  return {data, static_cast<std::size_t>(count)};
 }
 
-keel::Options to_options(const keel_options* o) {
+keel::Options to_options(const keel_options* o, const char* operation) {
   if (o == nullptr) return {};
+  const auto to_span = [&](const int64_t* data, int64_t count, const char* name) {
+    check_list(data, count, operation, name);
+    return std::span<const std::int64_t>(data, static_cast<std::size_t>(count));
+  };
   keel::Options options;
   if (!std::isnan(o->scale)) options.scale = o->scale;
   options.scale_tensor = to_view<3>(o->scale_tensor);
   if (o->softcap != 0.0) options.softcap = o->softcap;
   options.mask = input(o->mask);
   options.bias = input(o->bias);
-  options.causal = static_cast<keel::Causal>(o->causal);
+  options.causal = to_enum<keel::Causal>(o->causal);
   options.window = {o->window_left, o->window_right};
   options.q_lengths = to_span(o->q_lengths, o->q_lengths_count, "q_lengths");
   options.k_lengths = to_span(o->k_lengths, o->k_lengths_count, "k_lengths");
@@ -81,7 +101,13 @@ keel::Options to_options(const keel_options* o) {
 extern "C" {
 
 keel_view keel_make_view(const void* data, keel_dtype dtype, int rank, const int64_t* shape) {
-  keel_view view{const_cast<void*>(data), dtype, {}, {}};
+  keel_view view{};
+  view.data = const_cast<void*>(data);
+  std::memcpy(&view.dtype, &dtype, sizeof(dtype));
+  if (rank < 0 || rank > 4) {  // a view that every call refuses
+    view.shape[0] = -1;
+    return view;
+  }
   int64_t step = 1;
   for (int i = rank; i-- > 0;) {
     view.shape[i] = shape[i];
@@ -117,17 +143,17 @@ keel_status keel_attention(const keel_view* q, const keel_view* k, const keel_vi
       requests.visible = to_view<3>(outputs->visible);
       requests.weights = to_view<4>(outputs->weights);
       requests.saturation_threshold = outputs->saturation_threshold;
-      if (outputs->heads_count < 0 || (outputs->heads == nullptr && outputs->heads_count > 0)) {
-        throw keel::Error(keel::ErrorCode::invalid_argument,
-                          "[attention] heads: expected a pointer to a count of at least 0, got count " +
-                              std::to_string(outputs->heads_count));
+      check_list(outputs->heads, outputs->heads_count, "attention", "heads");
+      if (static_cast<std::uint64_t>(outputs->heads_count) > heads.max_size()) {
+        refuse("attention",
+               "heads: expected a count that memory can hold, got " + std::to_string(outputs->heads_count));
       }
       heads.resize(static_cast<std::size_t>(outputs->heads_count));
       requests.heads = heads;
     }
     keel::attention(input(present(q, "attention", "q")), input(present(k, "attention", "k")),
                     input(present(v, "attention", "v")), to_view<4>(present(out, "attention", "out")),
-                    to_options(options), requests);
+                    to_options(options, "attention"), requests);
     for (std::size_t i = 0; i < heads.size(); ++i) {
       outputs->heads[i] = {heads[i].max_logit,          heads[i].mean_entropy, heads[i].min_entropy,
                            heads[i].normalised_entropy, heads[i].saturated,    heads[i].rows};
@@ -138,11 +164,8 @@ keel_status keel_attention(const keel_view* q, const keel_view* k, const keel_vi
 keel_status keel_attention_backward(const keel_backward_inputs* inputs, const keel_gradients* gradients,
                                     const keel_options* options) {
   return guarded([&] {
-    if (inputs == nullptr || gradients == nullptr) {
-      throw keel::Error(keel::ErrorCode::invalid_argument, std::string("[attention_backward] ") +
-                                                               (inputs == nullptr ? "inputs" : "gradients") +
-                                                               ": expected a structure, got null");
-    }
+    if (inputs == nullptr) refuse("attention_backward", "inputs: expected a structure, got null");
+    if (gradients == nullptr) refuse("attention_backward", "gradients: expected a structure, got null");
     keel::attention_backward({.q = input(inputs->q),
                               .k = input(inputs->k),
                               .v = input(inputs->v),
@@ -156,17 +179,13 @@ keel_status keel_attention_backward(const keel_backward_inputs* inputs, const ke
                               .dbias = to_view<4>(gradients->dbias),
                               .dscale = to_view<3>(gradients->dscale),
                               .dsinks = to_view<1>(gradients->dsinks)},
-                             to_options(options));
+                             to_options(options, "attention_backward"));
   });
 }
 
 keel_status keel_merge(const keel_partial* parts, int64_t count, const keel_view* out, const keel_view* lse) {
   return guarded([&] {
-    if (count < 0 || (parts == nullptr && count > 0)) {
-      throw keel::Error(
-          keel::ErrorCode::invalid_argument,
-          "[merge] parts: expected a pointer to a count of at least 0, got count " + std::to_string(count));
-    }
+    check_list(parts, count, "merge", "parts");
     std::vector<keel::Partial> list;
     for (int64_t i = 0; i < count; ++i) list.push_back({input(parts[i].out), to_view<3>(parts[i].lse)});
     keel::merge(list, to_view<4>(present(out, "merge", "out")),

@@ -12,13 +12,14 @@ HeadRows::HeadRows(Problem& problem) {
   const std::array<std::int64_t, 3> shape = {problem.batch, problem.q_heads, problem.n_q};
   const std::int64_t rows = shape[0] * shape[1] * shape[2];
   MutableRowView* const needed[] = {&out.max_logit, &out.entropy, &out.max_weight, &out.visible};
-  memory_.resize(static_cast<std::size_t>(rows) * std::size(needed));
-  double* free = memory_.data();
+  constexpr std::int64_t kItem = 8;  // bytes, enough for any of them
+  memory_.resize(static_cast<std::size_t>(rows * kItem) * std::size(needed));
+  std::byte* free = memory_.data();
   for (MutableRowView* view : needed) {
     if (view->given()) continue;
     const DType dtype = view == &out.visible ? DType::i64 : accumulation_dtype(problem.dtype);
-    *view = {free, dtype, shape, contiguous_strides(shape)};  // eight bytes hold any of them
-    free += rows;
+    *view = {free, dtype, shape, contiguous_strides(shape)};
+    free += rows * kItem;
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "core/problem.h"
@@ -14,7 +15,7 @@ class HeadRows {
   void reduce(const Problem& problem) const;
 
  private:
-  std::vector<double> memory_;
+  std::vector<std::byte> memory_;
 };
 
 }  // namespace keel

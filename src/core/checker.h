@@ -2,7 +2,9 @@
 
 #include <cmath>
 #include <initializer_list>
+#include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "core/layout.h"
@@ -87,6 +89,18 @@ class Checker {
     }
   }
 
+  // A list that is read (its values checked by the caller), or written.
+  template <class T>
+  void list(const char* name, std::span<T> values) {
+    memory_.push_back({name,
+                       {reinterpret_cast<std::uintptr_t>(values.data()),
+                        static_cast<std::int64_t>(sizeof(T)),
+                        1,
+                        {std::ssize(values)},
+                        {1}},
+                       !std::is_const_v<T>});
+  }
+
   // No output may share memory with an input or another output.
   void check_memory() const;
 
@@ -106,6 +120,9 @@ class Checker {
     }
     if (size_of(view.dtype) == 0) refuse(name, ": expected a known dtype, got code ", static_cast<int>(view.dtype));
     const Layout layout = layout_of(view);
+    if (count(layout) > kMaxElements) {
+      refuse(name, ": expected at most 2^56 elements, got shape ", text_of(view.shape));
+    }
     if (!extent_fits(layout)) {
       refuse(name, ": expected elements within 2^60 bytes, got shape ", text_of(view.shape), " with strides ",
              text_of(view.strides));
@@ -119,6 +136,7 @@ class Checker {
   }
 
   static constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;
+  static constexpr std::int64_t kMaxElements = std::int64_t{1} << 56;  // counts of bytes and products of sizes then fit
 
   const char* operation_;
   Pointers pointers_;

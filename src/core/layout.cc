@@ -84,6 +84,15 @@ bool is_empty(const Layout& layout) {
   return false;
 }
 
+std::int64_t count(const Layout& layout) {
+  if (is_empty(layout)) return 0;
+  std::int64_t product = 1;
+  for (int i = 0; i < layout.rank; ++i) {
+    if (__builtin_mul_overflow(product, layout.shape[i], &product)) return std::numeric_limits<std::int64_t>::max();
+  }
+  return product;
+}
+
 bool extent_fits(const Layout& layout) {
   std::int64_t below = 0, above = 0;
   return is_empty(layout) || reach(layout, below, above);

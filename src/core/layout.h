@@ -29,6 +29,9 @@ Layout layout_of(const BasicView<Rank, Pointer>& view) {
 
 bool is_empty(const Layout& layout);
 
+// How many elements a view shows; INT64_MAX where that is not a number.
+std::int64_t count(const Layout& layout);
+
 // Whether all elements lie within 2^60 bytes, so that no offset can overflow.
 bool extent_fits(const Layout& layout);
 

@@ -46,6 +46,7 @@ void check_lengths(Checker& check, const char* name, std::span<const std::int64_
   for (const std::int64_t length : lengths) {
     if (length < 0 || length > most) check.refuse(name, ": expected lengths from 0 to ", most, ", got ", length);
   }
+  check.list(name, lengths);
 }
 
 void check_offsets(Checker& check, const char* name, std::span<const std::int64_t> offsets, std::int64_t rows) {
@@ -59,6 +60,7 @@ void check_offsets(Checker& check, const char* name, std::span<const std::int64_
   if (offsets.back() != rows) {
     check.refuse(name, ": expected the last offset to be the number of rows ", rows, ", got ", offsets.back());
   }
+  check.list(name, offsets);
 }
 
 void check_sequences(Checker& check, const Problem& p) {
@@ -158,6 +160,7 @@ void check_outputs(Checker& check, const Problem& p) {
       check.refuse("heads: expected ", p.entries(), " entries × ", p.q_heads, " heads, got ", o.heads.size());
     }
     if (o.heads.data() == nullptr) check.refuse("heads: expected a pointer to ", o.heads.size(), " values, got null");
+    check.list("heads", o.heads);
   }
   if (!(o.saturation_threshold >= 0.0 && o.saturation_threshold <= 1.0)) {
     check.refuse("saturation_threshold: expected from 0 to 1, got ", o.saturation_threshold);

@@ -28,15 +28,17 @@ HWY_INLINE void WriteStatistics(const ForwardHead& head, std::int64_t g, std::in
   const bool masked = state.visible == 0;
   put(head.lse, lse * kLn2);
   put(head.max_logit, max * kLn2);
-  if (head.max_weight.data != nullptr) put(head.max_weight, masked ? 0.0 : std::exp2(max - lse));
+  if (head.max_weight.data != nullptr) {  // not from lse, which cannot hold log l beside a score of −1e30
+    put(head.max_weight, masked ? 0.0 : std::exp2(max - static_cast<double>(state.m)) / static_cast<double>(state.l));
+  }
   if (head.entropy.data != nullptr) {
     // H = ln l − w/l; rounding can leave a hair below 0
     const double entropy = (std::log2(static_cast<double>(state.l)) - static_cast<double>(state.w) / state.l) * kLn2;
     put(head.entropy, masked ? 0.0 : entropy < 0 ? 0.0 : entropy);
   }
   if (head.logit_mean.data != nullptr || head.logit_var.data != nullptr) {
-    const bool whole = state.counted == static_cast<double>(state.visible);  // else a visible score is −inf
-    put(head.logit_mean, masked ? 0.0 : whole ? state.mean * kLn2 : state.mean - INFINITY);
+    const bool whole = state.counted == static_cast<double>(state.visible);  // else a visible score is −inf, or all NaN
+    put(head.logit_mean, masked ? 0.0 : std::isnan(max) ? NAN : whole ? state.mean * kLn2 : state.mean - INFINITY);
     put(head.logit_var, masked ? 0.0 : whole ? state.squares / state.counted * kLn2 * kLn2 : NAN);
   }
   if (head.visible.data != nullptr) {

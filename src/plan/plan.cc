@@ -53,13 +53,16 @@ Plan make_plan(const Problem& p, const Machine& machine, const Forced& forced, s
   plan.target = forced.target != 0 ? forced.target : machine.target_bits.front();
   because("target ", hwy::TargetName(plan.target), forced.target != 0 ? ", as asked for" : ", the best of this CPU");
 
-  std::int64_t longest = 0;  // keys of an entry
-  std::int64_t rows = 0;     // rows of an entry's head group
   const std::int64_t group = p.kv_heads > 0 ? p.q_heads / p.kv_heads : 1;
-  for (std::int64_t e = 0; e < p.entries(); ++e) {
-    const Entry entry = p.entry(e);
-    longest = std::max(longest, entry.k_len);
-    rows = std::max(rows, entry.q_rows * group);
+  std::int64_t longest = p.n_k;       // keys of an entry
+  std::int64_t rows = p.n_q * group;  // rows of an entry's head group
+  if (p.packed() || !p.options.k_lengths.empty()) {
+    longest = rows = 0;
+    for (std::int64_t e = 0; e < p.entries(); ++e) {
+      const Entry entry = p.entry(e);
+      longest = std::max(longest, entry.k_len);
+      rows = std::max(rows, entry.q_rows * group);
+    }
   }
   const std::int64_t heads = p.entries() * p.kv_heads;
   const std::int64_t item = size_of(accumulation_dtype(p.dtype));

@@ -19,7 +19,7 @@ void report(const Outputs& out, const Row& row, std::int64_t b, std::int64_t h, 
   put(out.visible, static_cast<double>(row.count));
   put(out.lse, row.lse);
   put(out.max_logit, row.m);
-  put(out.max_weight, masked ? 0.0 : std::exp(row.m - row.lse));
+  put(out.max_weight, row.p_max);
   double entropy = -x_log_x(row.p_sink), mean = 0.0, var = 0.0;
   for (const double p : row.p) entropy -= x_log_x(p);
   const double from = std::isfinite(row.m) ? row.m : 0.0;  // equal scores then have variance 0, however large they are
@@ -74,6 +74,8 @@ void attention(const Problem& problem) {
 
 void merge(const MergeProblem& problem) {
   const auto& shape = problem.out.shape;
+  if (shape[0] == 0 || shape[1] == 0 || shape[2] == 0) return;  // the loops below may otherwise be 2^80 turns long
+  if (shape[3] == 0 && !problem.lse.given()) return;
   std::vector<double> o(static_cast<std::size_t>(shape[3]));
   for (std::int64_t b = 0; b < shape[0]; ++b) {
     for (std::int64_t h = 0; h < shape[1]; ++h) {

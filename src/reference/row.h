@@ -33,6 +33,7 @@ struct Row {
   std::int64_t count = 0;  // visible keys
   double m = 0.0;          // largest visible score
   double lse = 0.0;
+  double p_max = 0.0;  // weight of the largest score; not exp(m − lse), as lse cannot hold log l beside m = −1e30
   double p_sink = 0.0;
   double sink = 0.0;
 };
@@ -56,6 +57,7 @@ inline void compute_row(const Problem& problem, std::int64_t e, std::int64_t h, 
   row.count = 0;
   row.m = -INFINITY;
   row.lse = -INFINITY;
+  row.p_max = 0.0;
   row.p_sink = 0.0;
   row.sink = o.sinks.given() ? load_at(o.sinks, h) : -INFINITY;
   row.scale = o.scale_tensor.given() ? load_at(o.scale_tensor, b, h, iq) : problem.scale;
@@ -96,6 +98,7 @@ inline void compute_row(const Problem& problem, std::int64_t e, std::int64_t h, 
     if (row.visible[j]) l += row.p[j] = std::exp(row.s[j] - top);
   }
   row.lse = top + std::log(l);
+  row.p_max = std::exp(row.m - top) / l;
   row.p_sink = o.sinks.given() ? std::exp(row.sink - top) / l : 0.0;
   const Dropout dropout(o.dropout, o.seed);
   for (std::int64_t j = keys.begin; j < keys.end; ++j) {

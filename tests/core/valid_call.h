@@ -1,0 +1,89 @@
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "keel/attention.h"
+
+// Calls that are valid as they stand; a test spoils one thing and reads the message.
+namespace keel {
+
+using Sizes4 = std::array<std::int64_t, 4>;
+using Sizes3 = std::array<std::int64_t, 3>;
+
+constexpr std::int64_t kB = 2, kHq = 4, kHkv = 2, kNq = 3, kNk = 5, kDk = 8, kDv = 6;
+constexpr Sizes4 kQShape = {kB, kHq, kNq, kDk}, kKShape = {kB, kHkv, kNk, kDk}, kVShape = {kB, kHkv, kNk, kDv},
+                 kOutShape = {kB, kHq, kNq, kDv}, kScoreShape = {kB, kHq, kNq, kNk};
+constexpr Sizes3 kRowShape = {kB, kHq, kNq};
+
+// Memory for views of f32 (or less) of any of these shapes.
+struct Block {
+  std::vector<double> memory = std::vector<double>(512);
+
+  float* data() { return reinterpret_cast<float*>(memory.data()); }
+  MutableTensorView tensor(const Sizes4& shape, DType dtype = DType::f32) {
+    return {memory.data(), dtype, shape, contiguous_strides(shape)};
+  }
+  MutableRowView rows(const Sizes3& shape = kRowShape, DType dtype = DType::f32) {
+    return {memory.data(), dtype, shape, contiguous_strides(shape)};
+  }
+  MutableHeadView heads(std::int64_t count = kHq, DType dtype = DType::f32) {
+    return {memory.data(), dtype, {count}, {1}};
+  }
+};
+
+struct ForwardCall {
+  Block q_block, k_block, v_block, out_block, more[8];  // more: for options and outputs a test adds
+  std::vector<HeadStatistics> head_list = std::vector<HeadStatistics>(kB * kHq);
+  TensorView q = q_block.tensor(kQShape), k = k_block.tensor(kKShape), v = v_block.tensor(kVShape);
+  MutableTensorView out = out_block.tensor(kOutShape);
+  Options options;
+  Outputs outputs;
+  std::vector<std::int64_t> first, second;  // for lengths and offsets
+
+  void operator()() const { attention(q, k, v, out, options, outputs); }
+
+  // A packed call of batch 1 with three entries.
+  void pack() {
+    q = q_block.tensor({1, kHq, kNq, kDk});
+    k = k_block.tensor({1, kHkv, kNk, kDk});
+    v = v_block.tensor({1, kHkv, kNk, kDv});
+    out = out_block.tensor({1, kHq, kNq, kDv});
+    first = {0, 1, 1, kNq};
+    second = {0, 2, 4, kNk};
+    options.q_offsets = first;
+    options.k_offsets = second;
+  }
+};
+
+struct BackwardCall {
+  Block blocks[7], gradient_blocks[6], bias_block, sink_block;
+  BackwardInputs inputs = {.q = blocks[0].tensor(kQShape),
+                           .k = blocks[1].tensor(kKShape),
+                           .v = blocks[2].tensor(kVShape),
+                           .out = blocks[3].tensor(kOutShape),
+                           .lse = blocks[4].rows(),
+                           .dout = blocks[5].tensor(kOutShape),
+                           .dlse = blocks[6].rows()};
+  Gradients gradients = {.dq = gradient_blocks[0].tensor(kQShape),
+                         .dk = gradient_blocks[1].tensor(kKShape),
+                         .dv = gradient_blocks[2].tensor(kVShape),
+                         .dbias = gradient_blocks[3].tensor(kScoreShape),
+                         .dscale = gradient_blocks[4].rows(),
+                         .dsinks = gradient_blocks[5].heads()};
+  Options options = {.bias = bias_block.tensor(kScoreShape), .sinks = sink_block.heads()};
+
+  void operator()() const { attention_backward(inputs, gradients, options); }
+};
+
+struct MergeCall {
+  Block out_blocks[2], lse_blocks[2], out_block, lse_block;
+  std::vector<Partial> parts = {{out_blocks[0].tensor(kOutShape), lse_blocks[0].rows()},
+                                {out_blocks[1].tensor(kOutShape), lse_blocks[1].rows()}};
+  MutableTensorView out = out_block.tensor(kOutShape);
+  MutableRowView lse = lse_block.rows();
+
+  void operator()() const { merge(parts, out, lse); }
+};
+
+}  // namespace keel
