@@ -37,7 +37,7 @@ tsan: build/tsan/build.ninja  ## run the tests under the thread sanitizer
 	@ctest --preset tsan --progress -j $(JOBS)
 
 fuzz: build/fuzz/build.ninja  ## fuzz for FUZZ_SECONDS
-	@cmake --build build/fuzz -j $(JOBS)
+	@cmake --build build/fuzz --target fuzzers -j $(JOBS)
 	@scripts/fuzz.sh build/fuzz $(FUZZ_SECONDS)
 
 format: setup-dev  ## format every C and C++ file

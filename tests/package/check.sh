@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# check.sh BUILD LIBDIR VERSION: installs the build tree into a temporary folder, then builds and runs consumers against it:
-# C++ through find_package(keel), C through pkg-config. CMAKE, CC and CXX name the tools.
+# check.sh BUILD LIBDIR VERSION PROGRAM: installs the build tree into a temporary folder, then builds and runs consumers
+# against it: C++ through find_package(keel), C through pkg-config. PROGRAM is ON when the tree has the program. CMAKE, CC
+# and CXX name the tools.
 set -euo pipefail
-build=$1 libdir=$2 version=$3
+build=$1 libdir=$2 version=$3 program=$4
 here=$(cd "$(dirname "$0")" && pwd)
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
@@ -28,6 +29,12 @@ else
   others=$(nm --dynamic --defined-only --demangle "$lib/libkeel.so" | cut -d ' ' -f 3- |
     grep --invert-match --extended-regexp '^(keel_[a-z_]+|((typeinfo|vtable)( name)? for )?keel::.*)$' || true)
   [[ -z $others ]] || fail "libkeel.so also exports"$'\n'"$others"
+fi
+
+if [[ $program == ON ]]; then
+  step "the program runs and knows its version"
+  said=$("$prefix/bin/keel" --version)
+  [[ $said == *"$version"* ]] || fail "keel --version: expected $version, got $said"
 fi
 
 step "C++ through find_package(keel)"
