@@ -47,7 +47,8 @@ typedef struct keel_view {
   int64_t strides[4];
 } keel_view;
 
-/* Fills shape and the strides of a gap-free C-order array; rank is 1, 3 or 4, any other gives a view that is refused. */
+/* Fills shape and the strides of a gap-free C-order array; rank is 1, 3 or 4, any other gives a view that is refused.
+ */
 KEEL_API keel_view keel_make_view(const void* data, keel_dtype dtype, int rank, const int64_t* shape);
 
 typedef struct keel_options {

@@ -108,14 +108,11 @@ class ForwardTaskRunner {
     const std::int64_t width = scratch_.panel;
     const Range panels = {needed.begin / width, (needed.end + width - 1) / width};
     for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
-      T* const packed = scratch_.k + panel * width * call_.d_k;
-      if (scratch_.packed[panel] == 0) {
-        const std::int64_t j = first + panel * width, keys = std::min(width, head_.k_len - j);
-        if (rows_ <= kRowTile) {  // few queries wait for memory: these values come next, then the next panel's keys
-          FetchRows(call_.dtype, head_.v, j, keys, call_.d_v);
-          FetchRows(call_.dtype, head_.k, j + keys, std::min(width, head_.k_len - j - keys), call_.d_k);
-        }
-        PackPanel<T>(call_.dtype, head_.k, j, keys, call_.d_k, width, packed);
+      const std::int64_t j = first + panel * width, keys = std::min(width, head_.k_len - j);
+      const bool once = rows_ <= kRowTile;  // a panel that one tile of rows uses stays in the first-level cache
+      T* const packed = once ? scratch_.k : scratch_.k + panel * width * call_.d_k;
+      if (once || scratch_.packed[panel] == 0) {
+        PackPanel<T>(call_.dtype, head_.k, j, keys, call_.d_k, width, /*ahead=*/once, packed);
         scratch_.packed[panel] = 1;
       }
       // Of the last panel only the vectors that hold a key; what else it had in s is hidden with the masks.

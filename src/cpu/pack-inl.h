@@ -6,6 +6,7 @@
 #define KEEL_CPU_PACK_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cmath>
@@ -105,13 +106,15 @@ constexpr std::int64_t kSmallSquare = 1;
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 template <class T>
 constexpr std::int64_t kSquare = sizeof(T) == 4 ? HWY_MAX_BYTES / 4 : kSmallSquare<T>;
-template <class S>
-HWY_INLINE void TransposeSquare(const S* from, std::int64_t row_stride, float* to, std::int64_t ldt) {
+constexpr int kVectorRows = HWY_MAX_BYTES / 4;
+using FloatVector = hn::Vec<hn::ScalableTag<float>>;
+
+// rows[c] = column c of the square that rows[x] = row x was.
+HWY_INLINE void TransposeVectors(FloatVector (&rows)[kVectorRows]) {
   const hn::ScalableTag<float> d;
   const hn::ScalableTag<double> dd;
-  constexpr int kRows = HWY_MAX_BYTES / 4;
-  hn::Vec<decltype(d)> rows[kRows], pairs[kRows];
-  for (int i = 0; i < kRows; ++i) rows[i] = LoadAs(d, from + i * row_stride);
+  constexpr int kRows = kVectorRows;
+  FloatVector pairs[kRows];
   for (int i = 0; i < kRows; i += 2) {
     pairs[i] = hn::InterleaveLower(d, rows[i], rows[i + 1]);
     pairs[i + 1] = hn::InterleaveUpper(d, rows[i], rows[i + 1]);
@@ -130,14 +133,41 @@ HWY_INLINE void TransposeSquare(const S* from, std::int64_t row_stride, float* t
     const __m512 even1 = _mm512_shuffle_f32x4(rows[8 + t].raw, rows[12 + t].raw, 0x88);
     const __m512 odd0 = _mm512_shuffle_f32x4(rows[t].raw, rows[4 + t].raw, 0xDD);
     const __m512 odd1 = _mm512_shuffle_f32x4(rows[8 + t].raw, rows[12 + t].raw, 0xDD);
-    _mm512_store_ps(to + t * ldt, _mm512_shuffle_f32x4(even0, even1, 0x88));
-    _mm512_store_ps(to + (4 + t) * ldt, _mm512_shuffle_f32x4(odd0, odd1, 0x88));
-    _mm512_store_ps(to + (8 + t) * ldt, _mm512_shuffle_f32x4(even0, even1, 0xDD));
-    _mm512_store_ps(to + (12 + t) * ldt, _mm512_shuffle_f32x4(odd0, odd1, 0xDD));
+    rows[t] = FloatVector{_mm512_shuffle_f32x4(even0, even1, 0x88)};
+    rows[4 + t] = FloatVector{_mm512_shuffle_f32x4(odd0, odd1, 0x88)};
+    rows[8 + t] = FloatVector{_mm512_shuffle_f32x4(even0, even1, 0xDD)};
+    rows[12 + t] = FloatVector{_mm512_shuffle_f32x4(odd0, odd1, 0xDD)};
 #else
-    hn::Store(hn::ConcatLowerLower(d, rows[4 + t], rows[t]), d, to + t * ldt);
-    hn::Store(hn::ConcatUpperUpper(d, rows[4 + t], rows[t]), d, to + (4 + t) * ldt);
+    const auto low = hn::ConcatLowerLower(d, rows[4 + t], rows[t]);
+    rows[4 + t] = hn::ConcatUpperUpper(d, rows[4 + t], rows[t]);
+    rows[t] = low;
 #endif
+  }
+}
+
+// Columns of a square that one call transposes: a vector of them, or two where pairs of bf16 go through as words.
+template <class S, class T>
+constexpr std::int64_t kSquareColumns = std::is_same_v<S, BFloat16> && sizeof(T) == 4 ? 2 * kSquare<T> : kSquare<T>;
+
+template <class S>
+HWY_INLINE void TransposeSquare(const S* from, std::int64_t row_stride, float* to, std::int64_t ldt) {
+  const hn::ScalableTag<float> d;
+  FloatVector rows[kVectorRows];
+  if constexpr (std::is_same_v<S, BFloat16>) {
+    const hn::RebindToUnsigned<decltype(d)> du;
+    for (int i = 0; i < kVectorRows; ++i) {
+      rows[i] = hn::BitCast(d, hn::LoadU(du, reinterpret_cast<const std::uint32_t*>(from + i * row_stride)));
+    }
+    TransposeVectors(rows);
+    for (int c = 0; c < kVectorRows; ++c) {
+      const auto words = hn::BitCast(du, rows[c]);
+      hn::Store(hn::BitCast(d, hn::ShiftLeft<16>(words)), d, to + 2 * c * ldt);
+      hn::Store(hn::BitCast(d, hn::And(words, hn::Set(du, 0xFFFF0000u))), d, to + (2 * c + 1) * ldt);
+    }
+  } else {
+    for (int i = 0; i < kVectorRows; ++i) rows[i] = LoadAs(d, from + i * row_stride);
+    TransposeVectors(rows);
+    for (int c = 0; c < kVectorRows; ++c) hn::Store(rows[c], d, to + c * ldt);
   }
 }
 template <class S>
@@ -148,16 +178,18 @@ HWY_INLINE void TransposeSquare(const S* from, std::int64_t row_stride, double* 
 template <class T>
 constexpr std::int64_t kSquare = kSmallSquare<T>;
 template <class S, class T>
+constexpr std::int64_t kSquareColumns = kSquare<T>;
+template <class S, class T>
 HWY_INLINE void TransposeSquare(const S* from, std::int64_t row_stride, T* to, std::int64_t ldt) {
   TransposeSmall(from, row_stride, to, ldt);
 }
 #endif
 
-// Keys [j, j + keys) as one panel kᵀ (d_k, width); columns from `keys` to `width` become 0. Asks for the keys of the
-// next panel ahead of time: with few queries, fetching k is what the kernel waits for.
+// Keys [j, j + keys) as one panel kᵀ (d_k, width); columns from `keys` to the end of their vector become 0. With
+// `ahead` it asks for the keys of the next panel on the way: few queries wait for memory.
 template <class T>
 HWY_NOINLINE void PackPanel(DType dtype, const Rows& k, std::int64_t j, std::int64_t keys, std::int64_t d_k,
-                            std::int64_t width, T* HWY_RESTRICT panel) {
+                            std::int64_t width, bool ahead, T* HWY_RESTRICT panel) {
   constexpr std::int64_t side = kSquare<T>, small = kSmallSquare<T>;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
   if (const std::int64_t begin = keys / lanes * lanes; begin < keys) {
@@ -185,24 +217,19 @@ HWY_NOINLINE void PackPanel(DType dtype, const Rows& k, std::int64_t j, std::int
       one_by_one({xs.begin, x_end}, {c_end, cs.end});
       one_by_one({x_end, xs.end}, cs);
     };
-    const std::int64_t x_end = keys / side * side, c_end = d_k / side * side;
+    using S = std::remove_const_t<std::remove_pointer_t<decltype(type)>>;
+    constexpr std::int64_t columns = kSquareColumns<S, T>;
+    const std::int64_t x_end = keys / side * side, c_end = d_k / columns * columns;
     for (std::int64_t x = 0; x < x_end; x += side) {
-      for (std::int64_t c = 0; c < c_end; c += side) {
-        TransposeSquare(source + x * stride + c, stride, panel + c * width + x, width);
+      for (std::int64_t c = 0; c < c_end; c += columns) {
+        const auto* const from = source + x * stride + c;
+        for (std::int64_t y = 0; ahead && y < side; ++y) hwy::Prefetch(from + (width + y) * stride);
+        TransposeSquare(from, stride, panel + c * width + x, width);
       }
     }
     in_small_squares({0, x_end}, {c_end, d_k});
     in_small_squares({x_end, keys}, {0, d_k});
   });
-}
-
-// Asks for rows [j, j + n) of k or v ahead of time, into the second-level cache.
-HWY_INLINE void FetchRows(DType dtype, const Rows& x, std::int64_t j, std::int64_t n, std::int64_t d) {
-  const std::int64_t item = size_of(dtype), bytes = d * item * x.column_stride;
-  const auto* const data = static_cast<const std::byte*>(x.data);
-  for (std::int64_t row = j; row < j + n; ++row) {
-    for (std::int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(data + row * x.row_stride * item + at, 0, 2);
-  }
 }
 
 // Values [j, j + keys) as rows of ldv elements, padded with 0. Says whether all of them are finite.

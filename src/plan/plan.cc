@@ -14,7 +14,7 @@ constexpr std::int64_t kMaxRows = 768;       // beyond that packing is a hundred
 constexpr std::int64_t kMinRows = 96;        // below that packing shows
 constexpr std::int64_t kTasksPerThread = 4;  // enough for uneven tasks to even out
 constexpr double kAloneFlops = 2e6;          // waking another thread costs about as much as this many
-constexpr std::int64_t kKeyBlock = 256;
+constexpr std::int64_t kKeyBlock = 512;
 constexpr std::int64_t kKeyChunk = 4096;
 
 std::int64_t whole(std::int64_t n, std::int64_t of) { return (n + of - 1) / of * of; }
@@ -24,7 +24,7 @@ std::int64_t parts(std::int64_t n, std::int64_t of) { return (n + of - 1) / of; 
 // sizes and the machine alone, never of the number of queries, because the order of sums follows it.
 std::int64_t choose_key_block(std::int64_t bytes_a_key, const Machine& machine) {
   std::int64_t keys = kKeyBlock;
-  while (keys > 64 && keys * bytes_a_key > machine.l2_bytes / 2) keys /= 2;
+  while (keys > 64 && keys * bytes_a_key > machine.l2_bytes * 3 / 8) keys /= 2;
   return keys;
 }
 
