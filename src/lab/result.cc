@@ -9,65 +9,10 @@
 namespace keel::lab {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-template <class... Body>
-struct Overloaded : Body... {
-  using Body::operator()...;
+template <class... Case>
+struct Overloaded : Case... {
+  using Case::operator()...;
 };
-
-Json to_json(const Axis& axis) { return {{"label", axis.label}, {"log", axis.log}}; }
-
-Json to_json(const std::vector<Series>& all) {
-  Json list = Json::array();
-  for (const Series& series : all) {
-    Json points = Json::array();
-    for (const Point& p : series.points) points.push_back({p.x, p.y, p.low, p.high});
-    list.push_back({{"name", series.name}, {"theory", series.theory}, {"points", std::move(points)}});
-  }
-  return list;
-}
-
-Json body_json(const Lines& body) {
-  return {{"kind", "lines"},
-          {"x", to_json(body.x)},
-          {"y", to_json(body.y)},
-          {"band", body.band},
-          {"series", to_json(body.series)}};
-}
-
-Json body_json(const Dots& body) {
-  return {{"kind", "dots"},
-          {"x", to_json(body.x)},
-          {"band", body.band},
-          {"categories", body.categories},
-          {"series", to_json(body.series)}};
-}
-
-Json body_json(const Distribution& body) {
-  Json arms = Json::array();
-  for (const auto& arm : body.arms) {
-    arms.push_back({{"name", arm.name}, {"theory", arm.theory}, {"shares", arm.shares}});
-  }
-  return {{"kind", "distribution"}, {"x", to_json(body.x)}, {"edges", body.edges}, {"arms", std::move(arms)}};
-}
-
-Json body_json(const Heatmap& body) {
-  return {{"kind", "heatmap"},     {"row_label", body.row_label}, {"column_label", body.column_label},
-          {"rows", body.rows},     {"columns", body.columns},     {"value_label", body.value_label},
-          {"values", body.values}, {"from", body.from},           {"to", body.to},
-          {"log", body.log}};
-}
-
-Json body_json(const Table& body) {
-  Json rows = Json::array();
-  for (const auto& row : body.rows) {
-    Json cells = Json::array();
-    for (const auto& cell : row) std::visit([&](const auto& value) { cells.push_back(value); }, cell);
-    rows.push_back(std::move(cells));
-  }
-  return {{"kind", "table"}, {"columns", body.columns}, {"rows", std::move(rows)}};
-}
 
 std::string csv_cell(const Table::Cell& cell) {
   if (const auto* value = std::get_if<double>(&cell)) return std::isnan(*value) ? "" : fmt::format("{}", *value);
@@ -167,28 +112,6 @@ std::string number_text(double value) {
   if (value == std::round(value) && size < 1e6) return fmt::format("{:.0f}", value);
   if (size >= 1e6 || size < 1e-4) return fmt::format("{:.2e}", value);
   return fmt::format("{:.4g}", value);
-}
-
-Json to_json(const Measurements& measurements) {
-  Json object = Json::object();
-  for (const auto& [key, m] : measurements) {
-    object[key] = {{"value", m.value}, {"spread", m.spread}, {"repeats", m.repeats}};
-  }
-  return object;
-}
-
-Json to_json(const Figure& figure) {
-  Json json = {{"id", figure.id}, {"title", figure.title}, {"text", figure.text}};
-  json.update(std::visit([](const auto& body) { return body_json(body); }, figure.body));
-  return json;
-}
-
-Measurements measurements_from_json(const Json& json) {
-  Measurements measurements;
-  for (const auto& [key, m] : json.items()) {
-    measurements[key] = {.value = m.at("value"), .spread = m.at("spread"), .repeats = m.at("repeats")};
-  }
-  return measurements;
 }
 
 }  // namespace keel::lab

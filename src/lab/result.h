@@ -2,9 +2,9 @@
 
 #include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -24,6 +24,7 @@ using Measurements = std::map<std::string, Measurement>;
 struct Axis {
   std::string label;
   bool log = false;
+  Axis() = default;
   Axis(const char* label_, bool log_ = false) : label(label_), log(log_) {}
 };
 
@@ -116,9 +117,5 @@ std::string to_csv(const Table& table);
 
 // Enough digits to read: 0.3711, 1.2e-05, 64.02.
 std::string number_text(double value);
-
-nlohmann::ordered_json to_json(const Measurements& measurements);
-nlohmann::ordered_json to_json(const Figure& figure);
-Measurements measurements_from_json(const nlohmann::ordered_json& json);
 
 }  // namespace keel::lab

@@ -10,7 +10,8 @@ namespace keel::lab {
 struct Settings {
   bool full = false;  // the thorough profile: more repeats, larger sizes
   std::uint64_t seed = 0;
-  int threads = 0;  // 0: all the machine has. Results do not depend on it
+  std::size_t repeats = 0;  // of everything that chance has a part in; 0: as the profile has it
+  int threads = 0;          // 0: all the machine has. Results do not depend on it
 };
 
 // Thrown out of an experiment whose run is to stop.
@@ -36,6 +37,10 @@ class Work {
   template <class T>
   T pick(T quick, T full) const {
     return settings_.full ? full : quick;
+  }
+
+  std::size_t repeats(std::size_t quick, std::size_t full) const {
+    return settings_.repeats > 0 ? settings_.repeats : pick(quick, full);
   }
 
   // Runs task(i) for i in [0, costs.size()) in any order on the settings' threads; `costs` are relative. The tasks

@@ -15,7 +15,7 @@ constexpr std::int64_t kLargest = 1024;  // d_k
 constexpr std::array<std::int64_t, 2> kKeys = {10, 64};
 constexpr const char* kBand = "one standard deviation over seeds";
 
-std::size_t repeats_of(const Work& work) { return work.pick(20, 200); }
+std::size_t repeats_of(const Work& work) { return work.repeats(20, 200); }
 
 // The exercise of 003: one Q and one K, of which the first d_k components are used, d_k = 1 … 1024.
 void measure_growth(Work& work, Result& result) {

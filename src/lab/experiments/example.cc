@@ -74,7 +74,7 @@ void three_tokens(Result& result) {
 // 003's causal mask on four tokens, Q = K = V drawn at random, d_k = 64; and 004's −1e9 in its place.
 void causal(Work& work, Result& result) {
   constexpr std::int64_t kTokens = 4, kSize = 64;
-  const std::size_t repeats = work.pick(10, 100);
+  const std::size_t repeats = work.repeats(10, 100);
   struct Found {
     double above, row_sum, big_above, apart, blind;
     std::vector<double> weights;
@@ -146,7 +146,7 @@ void row_sums(Work& work, Result& result) {
     random.normal(wide);
     return std::vector<float>(wide.begin(), wide.end());
   };
-  const auto errors = work.repeat(0.2, std::vector<int>(1), work.pick(10, 100), [&](int, std::size_t r) {
+  const auto errors = work.repeat(0.2, std::vector<int>(1), work.repeats(10, 100), [&](int, std::size_t r) {
     Random random(work.settings().seed, "example/row_sums", r);
     const auto q = normal(random, kBatch * kQueries * kSize), k = normal(random, kBatch * kKeys * kSize);
     const auto v = normal(random, kBatch * kKeys * kValue);
@@ -180,7 +180,7 @@ class Example : public Experiment {
   Result run(Work& work) const override {
     Result result;
     result.settings =
-        fmt::format("Three tokens of 003, d_k 2. Causal mask: four tokens, d_k 64, {} seeds.", work.pick(10, 100));
+        fmt::format("Three tokens of 003, d_k 2. Causal mask: four tokens, d_k 64, {} seeds.", work.repeats(10, 100));
     three_tokens(result);
     causal(work, result);
     row_sums(work, result);

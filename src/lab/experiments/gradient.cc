@@ -17,7 +17,7 @@ constexpr std::int64_t kTokens = 64;  // where the number of keys is not the que
 constexpr double kDead = 0.01;        // a row whose Jacobian is below this share of an even row's passes nothing on
 constexpr const char* kBand = "one standard deviation over seeds";
 
-std::size_t repeats_of(const Work& work) { return work.pick(8, 40); }
+std::size_t repeats_of(const Work& work) { return work.repeats(8, 40); }
 
 // One layer, one head, first step, a batch of at least 64 tokens: X → Q, K, V → out, and a gradient of unit normal
 // numbers at out. Norms of what arrives at each place.

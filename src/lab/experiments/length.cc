@@ -14,7 +14,7 @@ constexpr std::int64_t kQueries = 16;    // a call
 constexpr std::int64_t kReference = 64;  // keys at which scaling by log n equals scaling by √d_k alone
 constexpr const char* kBand = "one standard deviation over seeds";
 
-std::size_t repeats_of(const Work& work) { return work.pick(6, 24); }
+std::size_t repeats_of(const Work& work) { return work.repeats(6, 24); }
 
 struct Arm {
   double relative = 0;   // entropy ÷ ln n

@@ -15,7 +15,7 @@ constexpr double kSaturated = 0.99;
 constexpr std::array<std::int64_t, 5> kKeys = {4, 16, 64, 256, 1024};
 constexpr std::int64_t kRows = 64;  // queries of a call; fewer keys than that come as several sequences
 
-std::size_t repeats_of(const Work& work) { return work.pick(10, 60); }
+std::size_t repeats_of(const Work& work) { return work.repeats(10, 60); }
 
 // The largest weight of each row of one call, and what is made of it.
 struct Arm {

@@ -118,6 +118,13 @@ void check_printed_rows(Result& result) {
     }
     table.rows.push_back(std::move(cells));
   }
+  // Scores that 001 and 002 print before and after division by √64.
+  const auto division = [&](const char* id, std::vector<double> scores, const std::vector<double>& printed) {
+    for (double& s : scores) s /= 8;
+    result.exact(fmt::format("softmax.division.{}", id), largest_difference(scores, printed));
+  };
+  division("001", rows[1].scores, rows[2].scores);
+  division("002", rows[3].scores, rows[4].scores);
   for (const std::size_t n : {2, 4, 8, 64}) {
     result.exact(fmt::format("softmax.eight.n{}", n), softmax(peak(8, n))[0]);
   }
@@ -129,7 +136,7 @@ void check_printed_rows(Result& result) {
 // The Jacobian p_i(δ_ij − p_j): the formula itself, the rows of 001, and its norm as scores spread.
 void measure_jacobian(Work& work, Result& result) {
   const std::uint64_t seed = work.settings().seed;
-  const std::size_t repeats = work.pick(10, 50);
+  const std::size_t repeats = work.repeats(10, 50);
   std::vector<double> formula(repeats), difference(repeats);
   work.sweep(0.1, repeats, [&](std::size_t r) {
     Random random(seed, "softmax/jacobian", r);
@@ -205,7 +212,7 @@ void measure_jacobian(Work& work, Result& result) {
 
 // Where the textbook's exp(x)/Σexp(x) stops being a number, and what subtracting the largest score changes.
 void measure_overflow(Work& work, Result& result) {
-  const std::size_t repeats = work.pick(10, 50);
+  const std::size_t repeats = work.repeats(10, 50);
   Table table{{"dtype", "naive fails from x =", "ln of the largest number", "naive and shifted differ by at most",
                "shifted: error at 10 x", "Keel: error at 10 x"},
               {}};
@@ -259,7 +266,7 @@ class Softmax : public Experiment {
 
   Result run(Work& work) const override {
     Result result;
-    result.settings = fmt::format("Rows of 2 to 1024 scores; random rows over {} seeds.", work.pick(10, 50));
+    result.settings = fmt::format("Rows of 2 to 1024 scores; random rows over {} seeds.", work.repeats(10, 50));
     sweep_one_score(result);
     measure_jacobian(work, result);
     measure_overflow(work, result);
