@@ -1,0 +1,78 @@
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lab/json.h"
+
+// The ledger: what the five documents claim, and what the experiments found. A verdict is computed from measurements
+// and from nothing else.
+namespace keel::lab {
+
+enum class Ruling { holds, holds_if, does_not_hold };
+
+struct Verdict {
+  Ruling ruling = Ruling::does_not_hold;
+  std::string condition;  // of holds_if
+
+  std::string text() const;  // "holds", "holds if …", "does not hold"
+};
+
+struct Judgement {
+  std::string measured;
+  std::string spread;
+  Verdict verdict;
+};
+
+// Measurements as a claim reads them. It remembers which.
+class Evidence {
+ public:
+  explicit Evidence(const Measurements& measurements) : measurements_(measurements) {}
+
+  const Measurement& operator()(const std::string& key) {
+    const Measurement& m = measurements_.at(key);
+    used_[key] = m;
+    return m;
+  }
+  const Measurements& used() const { return used_; }
+
+ private:
+  const Measurements& measurements_;
+  Measurements used_;
+};
+
+struct Claim {
+  std::string id;          // its document's number first: "001-scaled-row"
+  std::string experiment;  // that decides it
+  std::string claim;       // in our words
+  std::string claimed;     // the value
+  std::function<Judgement(Evidence&)> judge;
+};
+
+// In the order of the documents. claims_NNN() are those of one document, a file each.
+const std::vector<Claim>& claims();
+std::vector<Claim> claims_000();
+std::vector<Claim> claims_001();
+std::vector<Claim> claims_002();
+std::vector<Claim> claims_003();
+std::vector<Claim> claims_004();
+
+struct Entry {
+  std::string id, document, claim, claimed, measured, spread, experiment;
+  Verdict verdict;
+  Measurements evidence;  // every measurement that the verdict was computed from
+};
+
+// The claims that `experiments` decide, judged.
+std::vector<Entry> ledger(const Measurements& measurements, const std::set<std::string>& experiments);
+
+// A list of {id, document, claim, claimed, measured, spread, verdict, experiment, evidence}.
+Json to_json(const std::vector<Entry>& ledger);
+Table to_table(const std::vector<Entry>& ledger);
+
+// How many entries have this ruling.
+std::size_t count(const std::vector<Entry>& ledger, Ruling ruling);
+
+}  // namespace keel::lab

@@ -1,0 +1,64 @@
+#include "lab/claims/criteria.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace keel::lab::criteria {
+namespace {
+
+// "a", "a or b", "a, b or c"
+std::string either(const std::vector<std::string>& labels) {
+  std::string text;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    if (i > 0) text += i + 1 == labels.size() ? " or " : ", ";
+    text += labels[i];
+  }
+  return text;
+}
+
+}  // namespace
+
+bool agrees(const Measurement& m, double claimed, double tolerance) {
+  const double error = kErrors * m.spread / std::sqrt(static_cast<double>(m.repeats));
+  return std::abs(m.value - claimed) <= std::max(tolerance * std::abs(claimed), error);
+}
+
+bool printed(double measured, double claimed, int decimals) {
+  // A hair more than half a unit, so that a value that was rounded up or down from the middle agrees either way.
+  return std::abs(measured - claimed) <= 0.5000001 * std::pow(10.0, -decimals);
+}
+
+Verdict rule(bool holds) { return {.ruling = holds ? Ruling::holds : Ruling::does_not_hold, .condition = ""}; }
+
+std::string percent(double share) { return fmt::format("{:.3g} %", 100 * share); }
+
+std::string Spread::text() const {
+  if (m.repeats < 2) return "exact";
+  const std::string size = percent ? criteria::percent(m.spread) : number_text(m.spread);
+  return fmt::format("± {}{} over {} seeds", size, of.empty() ? "" : " (" + of + ")", m.repeats);
+}
+
+std::string spread_text(const Measurement& m) { return Spread{m}.text(); }
+
+Judgement compare(const Measurement& m, double claimed, double tolerance) {
+  return {.measured = number_text(m.value), .spread = spread_text(m), .verdict = rule(agrees(m, claimed, tolerance))};
+}
+
+Judgement judge(const std::vector<Case>& cases, const Spread& spread, const Wording& wording) {
+  std::vector<std::string> holding;
+  std::string measured;
+  for (const Case& c : cases) {
+    if (!measured.empty()) measured += "; ";
+    measured += wording.name + c.label + ": " + c.measured;
+    if (c.holds) holding.push_back(c.label);
+  }
+  Verdict verdict = rule(holding.size() == cases.size());
+  if (!holding.empty() && holding.size() < cases.size()) {
+    verdict = {.ruling = Ruling::holds_if,
+               .condition = wording.before + wording.name + either(holding) + wording.after};
+  }
+  return {.measured = std::move(measured), .spread = spread.text(), .verdict = std::move(verdict)};
+}
+
+}  // namespace keel::lab::criteria

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "lab/claims/claims.h"
+
+// What the words of a claim are taken to mean: one place for every threshold.
+namespace keel::lab::criteria {
+
+inline constexpr double kEqual = 0.05;      // "is": within 5 %
+inline constexpr double kAbout = 0.25;      // "about", "~", "near": within 25 %
+inline constexpr double kErrors = 4;        // either also holds within 4 standard errors of the mean
+inline constexpr double kOneHot = 0.9;      // "one-hot", "saturated": at least 90 % of rows have a weight above 0.99
+inline constexpr double kZero = 0.01;       // "≈ 0", "vanishes": at most 1 % of what it is compared with
+inline constexpr double kTiny = 0.1;        // "tiny": at most 10 %
+inline constexpr double kCollapsed = 0.05;  // "collapses": entropy of at most 5 % of ln n
+inline constexpr double kRangeFactor = 2;   // "range": holds all values, and at most twice as wide as they need
+
+// |measured − claimed| ≤ tolerance·|claimed|, or within kErrors standard errors.
+bool agrees(const Measurement& m, double claimed, double tolerance);
+
+// Agrees with a number printed with so many decimals.
+bool printed(double measured, double claimed, int decimals);
+
+Verdict rule(bool holds);
+
+std::string percent(double share);
+
+// A measurement's spread in words: "± 0.12 (64 keys) over 20 seeds", or "exact" where chance has no part.
+struct Spread {
+  const Measurement& m;
+  std::string of = "";   // the case, where there are several
+  bool percent = false;  // a share, shown as such
+  std::string text() const;
+};
+std::string spread_text(const Measurement& m);
+
+// One measurement against one number.
+Judgement compare(const Measurement& m, double claimed, double tolerance);
+
+// A claim looked at in several cases: it holds, holds if one of some cases is given, or does not hold in any.
+struct Case {
+  std::string label;
+  std::string measured;
+  bool holds = false;
+};
+// The condition reads before + name + labels + after, what was measured name + label: "d_k = 16: …".
+struct Wording {
+  std::string before = "", name = "", after = "";
+};
+Judgement judge(const std::vector<Case>& cases, const Spread& spread, const Wording& wording);
+
+// The two most frequent wordings.
+inline const Wording kThereAre{.before = "there are "};
+inline const Wording kSizeIs{.name = "d_k = "};
+
+}  // namespace keel::lab::criteria

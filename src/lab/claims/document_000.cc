@@ -1,0 +1,159 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "lab/claims/criteria.h"
+#include "lab/initialisation.h"
+
+namespace keel::lab {
+
+using namespace criteria;
+
+namespace {
+
+const std::vector<int> kKeys = {4, 16, 64, 256, 1024};
+
+// Share of rows with a weight above 0.99, unscaled, d_k = 64, by number of keys.
+Judgement one_hot(Evidence& evidence) {
+  std::vector<Case> cases;
+  for (const int n : kKeys) {
+    const auto& m = evidence(fmt::format("saturation.raw.d64.n{}.share", n));
+    cases.push_back({fmt::format("{} keys", n), percent(m.value) + " of rows", m.value >= kOneHot});
+  }
+  return judge(cases, {evidence("saturation.raw.d64.n64.share"), "64 keys", true}, kThereAre);
+}
+
+// Each initialisation's value under a key against what is claimed.
+Judgement by_initialisation(Evidence& evidence, const std::string& key, double claimed) {
+  std::vector<Case> cases;
+  for (const Initialisation& start : initialisations()) {
+    const auto& m = evidence(fmt::format("saturation.init.scaled.{}.{}", start.id, key));
+    cases.push_back({start.name, number_text(m.value), agrees(m, claimed, kAbout)});
+  }
+  return judge(cases, {evidence(fmt::format("saturation.init.scaled.unit.{}", key))},
+               {.before = "the initialisation is "});
+}
+
+}  // namespace
+
+std::vector<Claim> claims_000() {
+  return {
+      {"000-variance", "variance", "Without the division, logits at d_k = 64 have 64 times the variance.", "64",
+       [](Evidence& e) { return compare(e("variance.unit.d64.var"), 64, kEqual); }},
+      {"000-proportional", "variance", "The variance of a logit is proportional to d_k.", "d_k to the power 1",
+       [](Evidence& e) {
+         Judgement j = compare(e("variance.unit.exponent"), 1, kEqual);
+         j.measured = "d_k to the power " + j.measured;
+         return j;
+       }},
+      {"000-sharper", "saturation", "Unscaled weights are sharper by a factor of about exp(√d_k).",
+       "e^√d_k between two keys",
+       [](Evidence& e) {
+         std::vector<Case> cases;
+         for (const int d : {4, 16, 64, 256, 1024}) {
+           const auto& m = e(fmt::format("saturation.log_sharper.d{}", d));
+           cases.push_back({fmt::format("{}", d), fmt::format("e^{:.3g}", m.value), agrees(m, std::sqrt(d), kAbout)});
+         }
+         return judge(cases, {e("saturation.log_sharper.d64"), "d_k = 64"}, kSizeIs);
+       }},
+      {"000-largest-logit", "saturation", "At d_k = 64 the largest logit of a row is about √64.", "8",
+       [](Evidence& e) {
+         std::vector<Case> cases;
+         for (const int n : kKeys) {
+           const auto& m = e(fmt::format("saturation.max_logit.d64.n{}", n));
+           cases.push_back({fmt::format("{} keys", n), number_text(m.value), agrees(m, 8, kAbout)});
+         }
+         return judge(cases, {e("saturation.max_logit.d64.n64"), "64 keys"}, kThereAre);
+       }},
+      {"000-exp", "softmax", "exp(−8) is about 3e-4.", "3e-4",
+       [](Evidence& e) {
+         const auto& m = e("softmax.eight.exp");
+         return Judgement{number_text(m.value), spread_text(m), rule(printed(m.value, 3e-4, 4))};
+       }},
+      {"000-row", "softmax", "A row whose largest logit is 8 above the others is [0.9997, ε, …].", "0.9997",
+       [](Evidence& e) {
+         std::vector<Case> cases;
+         for (const int n : {2, 4, 8, 64}) {
+           const double p = e(fmt::format("softmax.eight.n{}", n)).value;
+           cases.push_back({fmt::format("{} keys", n), fmt::format("{:.4f}", p), printed(p, 0.9997, 4)});
+         }
+         return judge(cases, {e("softmax.eight.n2"), "2 keys"}, {.before = "the row has "});
+       }},
+      {"000-off-diagonal", "softmax", "In such a row the derivative of one weight by another's score is near 0.", "≈ 0",
+       [](Evidence& e) {
+         const auto& m = e("softmax.jacobian.eight");
+         const double most = 0.25;  // of two equal weights
+         return Judgement{fmt::format("{} (two equal weights: {})", number_text(m.value), most), spread_text(m),
+                          rule(m.value <= kZero * most)};
+       }},
+      {"000-one-hot", "saturation", "Unscaled at d_k = 64, attention is one-hot from the first step on.",
+       "every row: a weight ≈ 1", one_hot},
+      {"000-min", "saturation", "Unscaled at d_k = 64, attn.max(axis=-1).min() is above 0.99.", "> 0.99",
+       [](Evidence& e) {
+         std::vector<Case> cases;
+         for (const int n : kKeys) {
+           const auto& m = e(fmt::format("saturation.raw.d64.n{}.min", n));
+           cases.push_back({fmt::format("{} keys", n), number_text(m.value), m.value > 0.99});
+         }
+         return judge(cases, {e("saturation.raw.d64.n64.min"), "64 keys"}, kThereAre);
+       }},
+      {"000-healthy-row", "saturation", "A healthy row of four keys looks like [0.25, 0.30, 0.20, 0.25].",
+       "largest weight 0.30", [](Evidence& e) { return by_initialisation(e, "n4.mean", 0.30); }},
+      {"000-one-over-t", "saturation", "In a healthy run the mean of the largest weight begins near 1/T.",
+       "1/64 = 0.0156", [](Evidence& e) { return by_initialisation(e, "n64.mean", 1.0 / 64); }},
+      {"000-subtle", "saturation", "At d_k = 4 the missing scaling is subtle: sharper rows, but not saturated.",
+       "sharper, not one-hot",
+       [](Evidence& e) {
+         std::vector<Case> cases;
+         for (const int n : kKeys) {
+           const double raw = e(fmt::format("saturation.raw.d4.n{}.mean", n)).value;
+           const double scaled = e(fmt::format("saturation.scaled.d4.n{}.mean", n)).value;
+           const double share = e(fmt::format("saturation.raw.d4.n{}.share", n)).value;
+           cases.push_back({fmt::format("{} keys", n),
+                            fmt::format("{} against {} scaled", number_text(raw), number_text(scaled)),
+                            raw > scaled && share < kTiny});
+         }
+         return judge(cases, {e("saturation.raw.d4.n64.mean"), "64 keys"}, kThereAre);
+       }},
+      {"000-any-16", "saturation", "Unscaled, the softmax saturates for any d_k from about 16 on.",
+       "saturated from d_k = 16",
+       [](Evidence& e) {
+         std::vector<Case> cases;
+         for (const int d : {16, 64, 256, 1024}) {
+           const auto& m = e(fmt::format("saturation.raw.d{}.n64.share", d));
+           cases.push_back({fmt::format("{}", d), percent(m.value) + " of rows", m.value >= kOneHot});
+         }
+         return judge(cases, {e("saturation.raw.d16.n64.share"), "d_k = 16", true}, kSizeIs);
+       }},
+      {"000-projection", "gradient",
+       "Unscaled at d_k = 64, the gradient at the Q, K and V projections is about 0 at the first step.", "≈ 0",
+       [](Evidence& e) {
+         std::vector<Case> cases;
+         for (const auto& [place, name] : {std::pair{"dw_q", "dW_Q"}, {"dw_k", "dW_K"}, {"dw_v", "dW_V"}}) {
+           const auto& m = e(fmt::format("gradient.ratio.lecun.d64.n64.{}", place));
+           cases.push_back({name, fmt::format("{:.3g} × scaled", m.value), m.value <= kZero});
+         }
+         return judge(cases, {e("gradient.ratio.lecun.d64.n64.dw_q")}, {.before = "one looks at ", .after = " alone"});
+       }},
+      {"000-vanish-16", "gradient", "Unscaled, gradients vanish for any d_k from about 16 on.", "≈ 0 from d_k = 16",
+       [](Evidence& e) {
+         std::vector<Case> cases;
+         for (const int d : {16, 64, 256}) {
+           const auto& m = e(fmt::format("gradient.ratio.lecun.d{}.n64.ds", d));
+           cases.push_back({fmt::format("{}", d), fmt::format("dS {:.3g} × scaled", m.value), m.value <= kZero});
+         }
+         return judge(cases, {e("gradient.ratio.lecun.d64.n64.ds"), "d_k = 64"}, kSizeIs);
+       }},
+      {"000-block", "gradient", "Unscaled at d_k = 64, the gradient through the attention block vanishes.", "≈ 0",
+       [](Evidence& e) {
+         std::vector<Case> cases;
+         for (const int n : {4, 16, 64, 256}) {
+           const auto& m = e(fmt::format("gradient.ratio.lecun.d64.n{}.dx", n));
+           cases.push_back({fmt::format("{} keys", n), fmt::format("dX {:.3g} × scaled", m.value), m.value <= kZero});
+         }
+         return judge(cases, {e("gradient.ratio.lecun.d64.n64.dx"), "64 keys"}, kThereAre);
+       }},
+  };
+}
+
+}  // namespace keel::lab

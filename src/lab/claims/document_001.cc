@@ -1,0 +1,174 @@
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+
+#include "lab/claims/criteria.h"
+
+namespace keel::lab {
+
+using namespace criteria;
+
+namespace {
+
+// The weights measured under key.p0, key.p1, … against a printed row.
+Judgement printed_row(Evidence& e, const std::string& key, const std::vector<double>& row, int decimals) {
+  std::string measured;
+  bool all = true;
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    const double p = e(fmt::format("{}.p{}", key, i)).value;
+    all = all && printed(p, row[i], decimals);
+    measured += fmt::format("{}{:.{}f}", i == 0 ? "[" : ", ", p, decimals);
+  }
+  return {measured + "]", "exact", rule(all)};
+}
+
+// exp(entropy): how many keys share the attention.
+double effective_keys(const Measurement& entropy) { return std::exp(entropy.value); }
+
+}  // namespace
+
+std::vector<Claim> claims_001() {
+  return {
+      {"001-product", "variance", "The product of two independent N(0, 1) numbers has variance 1.", "1",
+       [](Evidence& e) { return compare(e("variance.independent.d1.var"), 1, kEqual); }},
+      {"001-mean", "variance", "The dot product of unit normal q and k has mean 0.", "0",
+       [](Evidence& e) { return compare(e("variance.unit.d64.mean"), 0, kEqual); }},
+      {"001-linear", "variance", "Its variance grows linearly with the dimension.", "Var(q·k) = d_k, 1 to 1024",
+       [](Evidence& e) {
+         std::vector<Case> cases;
+         for (const int d : {1, 8, 64, 512, 1024}) {
+           const auto& m = e(fmt::format("variance.unit.d{}.var", d));
+           cases.push_back({fmt::format("{}", d), number_text(m.value), agrees(m, d, kEqual)});
+         }
+         return judge(cases, {e("variance.unit.d64.var"), "d_k = 64"}, kSizeIs);
+       }},
+      {"001-deviation", "variance", "At d_k = 64 the standard deviation of the scores is 8.", "8",
+       [](Evidence& e) { return compare(e("variance.unit.d64.sd"), 8, kEqual); }},
+      {"001-unit", "variance", "Divided by √d_k the scores have unit variance, whatever the dimension.", "1",
+       [](Evidence& e) {
+         std::vector<Case> cases;
+         for (const int d : {1, 8, 64, 512, 1024}) {
+           const auto& m = e(fmt::format("variance.unit.d{}.scaled_var", d));
+           cases.push_back({fmt::format("{}", d), number_text(m.value), agrees(m, 1, kEqual)});
+         }
+         return judge(cases, {e("variance.unit.d64.scaled_var"), "d_k = 64"}, kSizeIs);
+       }},
+      {"001-normal", "variance", "At a random start the scores are nearly N(0, d_k).", "excess kurtosis ≈ 0",
+       [](Evidence& e) {
+         const auto& m = e("variance.range.excess_kurtosis");
+         return Judgement{"excess kurtosis " + number_text(m.value), spread_text(m), rule(std::abs(m.value) <= kAbout)};
+       }},
+      {"001-peaked-row", "softmax", "Scores [8.5, −2.1, 7.9, …] give weights of about [0.99, 0.00, 0.01, …].",
+       "first to third 99 : 1",
+       [](Evidence& e) {
+         const double first = e("softmax.row.peaked_001.p0").value, third = e("softmax.row.peaked_001.p2").value;
+         return Judgement{fmt::format("{:.2f} : 1 ({:.3f} and {:.3f})", first / third, first, third), "exact",
+                          rule(std::abs(first / third - 99) <= kAbout * 99)};
+       }},
+      {"001-unscaled-row", "softmax", "softmax([9.2, −3.1, 8.8, −5.4, 1.2]) is [0.599, 0.000, 0.401, 0.000, 0.000].",
+       "[0.599, 0.000, 0.401, 0.000, 0.000]",
+       [](Evidence& e) {
+         return printed_row(e, "softmax.row.unscaled_001", {0.599, 0, 0.401, 0, 0}, 3);
+       }},
+      {"001-division", "softmax", "Those scores divided by 8 are [1.15, −0.39, 1.10, −0.68, 0.15].",
+       "equal to two decimals",
+       [](Evidence& e) {
+         const auto& m = e("softmax.division.001");
+         return Judgement{fmt::format("at most {} apart", number_text(m.value)), spread_text(m),
+                          rule(printed(m.value, 0, 2))};
+       }},
+      {"001-scaled-row", "softmax", "Their softmax is [0.31, 0.07, 0.30, 0.05, 0.12].",
+       "[0.31, 0.07, 0.30, 0.05, 0.12], which sums to 0.85",
+       [](Evidence& e) {
+         return printed_row(e, "softmax.row.scaled_001", {0.31, 0.07, 0.30, 0.05, 0.12}, 2);
+       }},
+      {"001-spreads", "entropy", "Scaling lets attention spread over several positions (d_k = 64, 64 keys).",
+       "several, and more than unscaled",
+       [](Evidence& e) {
+         const auto& scaled = e("entropy.scaled.d64.n64");
+         const double with = effective_keys(scaled), without = effective_keys(e("entropy.raw.d64.n64"));
+         return Judgement{fmt::format("{:.1f} keys share it; unscaled {:.2f}", with, without), spread_text(scaled),
+                          rule(with >= 2 && with > without)};
+       }},
+      {"001-one-position", "entropy", "Unscaled at d_k = 64, only one position contributes.", "1 key",
+       [](Evidence& e) {
+         std::vector<Case> cases;
+         for (const int n : {10, 64}) {
+           const double keys = effective_keys(e(fmt::format("entropy.raw.d64.n{}", n)));
+           cases.push_back({fmt::format("{} keys", n), fmt::format("{:.2f} share it", keys), keys <= 1 + kEqual});
+         }
+         return judge(cases, {e("entropy.raw.d64.n64"), "64 keys"}, kThereAre);
+       }},
+      {"001-jacobian", "softmax", "The derivative of weight i by score j is p_i(δ_ij − p_j).", "the formula",
+       [](Evidence& e) {
+         const auto& m = e("softmax.jacobian.difference_error");
+         return Judgement{fmt::format("{} from central differences", number_text(m.value)), spread_text(m),
+                          rule(m.value <= 1e-8)};
+       }},
+      {"001-vanishing", "softmax", "For a softmax of about [1, 0, 0, …] the gradients are about 0.", "≈ 0",
+       [](Evidence& e) {
+         const auto& m = e("softmax.jacobian.one_hot");
+         return Judgement{"norm " + number_text(m.value), spread_text(m), rule(m.value <= kZero)};
+       }},
+      {"001-healthy", "softmax", "For [0.3, 0.3, 0.2, 0.2] they are about [0.21, 0.21, 0.16, 0.16].",
+       "[0.21, 0.21, 0.16, 0.16]",
+       [](Evidence& e) {
+         const std::array<double, 4> claimed = {0.21, 0.21, 0.16, 0.16};
+         std::string measured;
+         bool all = true;
+         for (std::size_t i = 0; i < claimed.size(); ++i) {
+           const double d = e(fmt::format("softmax.jacobian.moderate.{}", i)).value;
+           all = all && printed(d, claimed[i], 2);
+           measured += fmt::format("{}{:.2f}", i == 0 ? "[" : ", ", d);
+         }
+         return Judgement{measured + "] on the diagonal", "exact", rule(all)};
+       }},
+      {"001-tiny-gradients", "gradient", "Unscaled at d_k = 64, gradients are tiny; scaled they are healthy.",
+       "unscaled far below scaled",
+       [](Evidence& e) {
+         std::vector<Case> cases;
+         for (const int n : {4, 16, 64, 256}) {
+           const auto& m = e(fmt::format("gradient.ratio.lecun.d64.n{}.ds", n));
+           cases.push_back({fmt::format("{} keys", n), fmt::format("dS {:.3g} × scaled", m.value), m.value <= kTiny});
+         }
+         return judge(cases, {e("gradient.ratio.lecun.d64.n64.ds"), "64 keys"}, kThereAre);
+       }},
+      {"001-cold", "entropy", "A temperature below √d_k makes attention sharper.", "less entropy at τ = √d_k / 2",
+       [](Evidence& e) {
+         const auto &cold = e("entropy.temperature.0.5.entropy"), &unit = e("entropy.temperature.1.entropy");
+         return Judgement{fmt::format("{} nats against {}", number_text(cold.value), number_text(unit.value)),
+                          spread_text(cold), rule(cold.value < unit.value)};
+       }},
+      {"001-hot", "entropy", "A temperature above √d_k makes it softer.", "more entropy at τ = 2 √d_k",
+       [](Evidence& e) {
+         const auto &hot = e("entropy.temperature.2.entropy"), &unit = e("entropy.temperature.1.entropy");
+         return Judgement{fmt::format("{} nats against {}", number_text(hot.value), number_text(unit.value)),
+                          spread_text(hot), rule(hot.value > unit.value)};
+       }},
+      {"001-overflow", "softmax", "A softmax without care overflows for large inputs.", "overflows",
+       [](Evidence& e) {
+         std::vector<Case> cases;
+         for (const char* dtype : {"f64", "f32", "f16", "bf16"}) {
+           const auto& m = e(fmt::format("softmax.overflow.{}.from", dtype));
+           cases.push_back({dtype, fmt::format("from {:.1f}", m.value), m.value < 1000});
+         }
+         return judge(cases, {e("softmax.overflow.f32.from")}, {.before = "the dtype is "});
+       }},
+      {"001-shift", "softmax", "Subtracting the largest score prevents that and gives the same result.",
+       "no overflow, equal to rounding",
+       [](Evidence& e) {
+         std::vector<Case> cases;
+         const std::array<std::pair<const char*, double>, 4> roundings = {
+             {{"f64", 0x1p-52}, {"f32", 0x1p-23}, {"f16", 0x1p-10}, {"bf16", 0x1p-7}}};
+         for (const auto& [dtype, epsilon] : roundings) {
+           const double error = e(fmt::format("softmax.overflow.{}.shifted_error", dtype)).value;
+           const double apart = e(fmt::format("softmax.overflow.{}.apart", dtype)).value;
+           cases.push_back({dtype, fmt::format("{} apart", number_text(apart)), error <= epsilon && apart <= epsilon});
+         }
+         return judge(cases, {e("softmax.overflow.f32.apart")}, {.before = "the dtype is "});
+       }},
+  };
+}
+
+}  // namespace keel::lab

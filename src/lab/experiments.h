@@ -1,0 +1,18 @@
+#pragma once
+
+#include <memory>
+
+#include "lab/experiment.h"
+
+// One maker a file of experiments/.
+namespace keel::lab {
+
+std::unique_ptr<Experiment> make_example();
+std::unique_ptr<Experiment> make_softmax();
+std::unique_ptr<Experiment> make_variance();
+std::unique_ptr<Experiment> make_saturation();
+std::unique_ptr<Experiment> make_entropy();
+std::unique_ptr<Experiment> make_gradient();
+std::unique_ptr<Experiment> make_length();
+
+}  // namespace keel::lab

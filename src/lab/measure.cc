@@ -1,0 +1,144 @@
+#include "lab/measure.h"
+
+#include <cmath>
+
+namespace keel::lab {
+namespace {
+
+Options options_of(const Measure& what) {
+  Options options;
+  options.scale = what.scale;
+  options.causal = what.causal;
+  if (what.bias != nullptr) options.bias = what.bias->input(what.sequences);
+  options.threads = 1;  // a sweep has the threads
+  return options;
+}
+
+}  // namespace
+
+TensorView Matrix::input(std::int64_t sequences, std::optional<std::int64_t> first) const {
+  TensorView all = view(values.data(), {sequences, 1, rows / sequences, columns});
+  all.shape[3] = first.value_or(columns);
+  return all;
+}
+
+MutableTensorView Matrix::output(std::int64_t sequences) {
+  return view(values.data(), {sequences, 1, rows / sequences, columns});
+}
+
+Matrix normal_matrix(Random& random, std::int64_t rows, std::int64_t columns, double sd) {
+  Matrix matrix(rows, columns);
+  random.normal(matrix.values, sd);
+  return matrix;
+}
+
+Matrix multiply(const Matrix& a, const Matrix& b) {
+  Matrix c(a.rows, b.columns);
+  for (std::int64_t i = 0; i < a.rows; ++i) {
+    for (std::int64_t m = 0; m < a.columns; ++m) {
+      const double x = a.at(i, m);
+      for (std::int64_t j = 0; j < b.columns; ++j) c.at(i, j) += x * b.at(m, j);
+    }
+  }
+  return c;
+}
+
+Matrix multiply_transposed(const Matrix& a, const Matrix& b) {
+  Matrix c(a.columns, b.columns);
+  for (std::int64_t m = 0; m < a.rows; ++m) {
+    for (std::int64_t i = 0; i < a.columns; ++i) {
+      const double x = a.at(m, i);
+      for (std::int64_t j = 0; j < b.columns; ++j) c.at(i, j) += x * b.at(m, j);
+    }
+  }
+  return c;
+}
+
+double dot(std::span<const double> a, std::span<const double> b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+double norm(std::span<const double> values) { return std::sqrt(dot(values, values)); }
+
+Rows measure(const Measure& what) {
+  const std::int64_t b = what.sequences, rows = what.q.rows;
+  const Matrix v(what.k.rows, 1);  // the output is not looked at
+  Matrix out(rows, 1);
+  Rows found;
+  const auto reported = [&](std::vector<double>& values) {
+    values.resize(static_cast<std::size_t>(rows));
+    return row_view(values.data(), {b, 1, rows / b});
+  };
+  Outputs outputs;
+  outputs.lse = reported(found.lse);
+  outputs.max_logit = reported(found.max_logit);
+  outputs.entropy = reported(found.entropy);
+  outputs.max_weight = reported(found.max_weight);
+  outputs.logit_mean = reported(found.logit_mean);
+  outputs.logit_var = reported(found.logit_var);
+  if (what.weights) {
+    found.weights = Matrix(rows, what.k.rows / b);
+    outputs.weights = found.weights.output(b);
+  }
+  attention(what.q.input(b, what.d_k), what.k.input(b, what.d_k), v.input(b), out.output(b), options_of(what), outputs);
+  return found;
+}
+
+Gradient gradient(const Measure& what, const Matrix& v, const Matrix& dout) {
+  const std::int64_t b = what.sequences, rows = what.q.rows;
+  const Matrix no_bias(1, 1);
+  Options options = options_of(what);
+  if (!options.bias.given()) options.bias = no_bias.input();  // its gradient is that by the scores
+  Matrix out(rows, v.columns);
+  std::vector<double> lse(static_cast<std::size_t>(rows));
+  Outputs outputs;
+  outputs.lse = row_view(lse.data(), {b, 1, rows / b});
+  attention(what.q.input(b), what.k.input(b), v.input(b), out.output(b), options, outputs);
+
+  Gradient found{.ds = Matrix(rows, what.k.rows / b),
+                 .dq = Matrix(rows, what.q.columns),
+                 .dk = Matrix(what.k.rows, what.k.columns),
+                 .dv = Matrix(v.rows, v.columns)};
+  const BackwardInputs inputs{.q = what.q.input(b),
+                              .k = what.k.input(b),
+                              .v = v.input(b),
+                              .out = out.input(b),
+                              .lse = outputs.lse,
+                              .dout = dout.input(b),
+                              .dlse = {}};
+  Gradients gradients;
+  gradients.dq = found.dq.output(b);
+  gradients.dk = found.dk.output(b);
+  gradients.dv = found.dv.output(b);
+  gradients.dbias = found.ds.output(b);
+  attention_backward(inputs, gradients, options);
+  return found;
+}
+
+std::vector<double> softmax(std::span<const double> scores) {
+  const Matrix q(1, 1, {1.0}), k(static_cast<std::int64_t>(scores.size()), 1, {scores.begin(), scores.end()});
+  return measure({.q = q, .k = k, .scale = 1.0, .weights = true}).weights.values;
+}
+
+Matrix softmax_jacobian(std::span<const double> scores) {
+  // n queries see the same scores and the values are the unit vectors, so every output is p. The i-th unit vector as
+  // the gradient of query i's output asks for the derivatives of weight i alone.
+  const auto n = static_cast<std::int64_t>(scores.size());
+  const Matrix q(n, 1, std::vector<double>(scores.size(), 1.0)), k(n, 1, {scores.begin(), scores.end()});
+  Matrix unit(n, n);
+  for (std::int64_t i = 0; i < n; ++i) unit.at(i, i) = 1.0;
+  return gradient({.q = q, .k = k, .scale = 1.0}, unit, unit).ds;
+}
+
+double jacobian_norm(std::span<const double> weights) {
+  double squares = 0, cubes = 0;
+  for (const double p : weights) {
+    squares += p * p;
+    cubes += p * p * p;
+  }
+  return std::sqrt(std::max(0.0, squares - 2 * cubes + squares * squares));
+}
+
+}  // namespace keel::lab
