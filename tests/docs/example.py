@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""example.py code PAGE OUTPUT: writes the page's first C++ block, a program, to OUTPUT.
-example.py check PAGE PROGRAM: fails unless PROGRAM prints the text block after it. Standard library only.
+"""example.py code PAGE NUMBER OUTPUT: writes the page's NUMBER-th C++ program (a block with a main) to OUTPUT.
+example.py check PAGE NUMBER PROGRAM: fails unless PROGRAM prints the text block that follows that program.
+Standard library only.
 """
 
 import re
@@ -9,21 +10,27 @@ import sys
 from pathlib import Path
 
 
-def block(page, language):
-    found = re.search(rf"^```{language}\n(.*?)^```$", Path(page).read_text(encoding="utf-8"), re.M | re.S)
-    if found is None:
-        sys.exit(f"{page}: no {language} block")
-    return found.group(1)
+def example(page, number):
+    """The program and what it prints."""
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", Path(page).read_text(encoding="utf-8"), re.M | re.S)
+    programs = [i for i, (language, text) in enumerate(blocks) if language == "cpp" and "int main(" in text]
+    if not 1 <= number <= len(programs):
+        sys.exit(f"{page}: expected program {number}, got {len(programs)} programs")
+    at = programs[number - 1]
+    if at + 1 == len(blocks) or blocks[at + 1][0] != "text":
+        sys.exit(f"{page}: expected a text block after program {number}")
+    return blocks[at][1], blocks[at + 1][1]
 
 
-def main(verb, page, other):
+def main(verb, page, number, other):
+    code, shown = example(page, int(number))
     if verb == "code":
-        Path(other).write_text(block(page, "cpp"), encoding="utf-8")
+        Path(other).write_text(code, encoding="utf-8")
         return 0
     printed = subprocess.run([other], capture_output=True, text=True, check=True).stdout
-    if printed == block(page, "text"):
+    if printed == shown:
         return 0
-    print(f"{page} shows\n{block(page, 'text')}but the program prints\n{printed}")
+    print(f"{page} shows\n{shown}but program {number} prints\n{printed}")
     return 1
 
 
