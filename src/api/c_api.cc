@@ -1,7 +1,6 @@
 #include "keel/c_api.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <exception>
@@ -42,8 +41,10 @@ keel_status guarded(Work work) noexcept {
 // undefined; what does not fit a code of ours becomes 255, which no enumeration knows.
 template <class To, class From>
 To to_enum(const From& code) {
-  static_assert(sizeof(From) == sizeof(std::uint32_t));
-  return static_cast<To>(std::min(std::bit_cast<std::uint32_t>(code), 255u));
+  std::uint32_t number = 0;
+  static_assert(sizeof(From) == sizeof(number));
+  std::memcpy(&number, &code, sizeof(number));
+  return static_cast<To>(std::min(number, 255u));
 }
 
 template <std::size_t Rank, class Pointer = void*>

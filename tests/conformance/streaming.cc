@@ -134,7 +134,7 @@ void forward(Problem& p) {
         if (out.lse.given()) store_at(out.lse, lse, b, h, iq);
         if (out.max_logit.given()) store_at(out.max_logit, max_logit, b, h, iq);
         put(out.entropy, std::log(l) - w / l);
-        put(out.max_weight, std::exp(max_logit - lse));
+        put(out.max_weight, std::exp(max_logit - m) / l);
         put(out.logit_mean, first + mean);
         put(out.logit_var,
             std::isnan(squares / count - mean * mean) ? squares : std::max(T{0}, squares / count - mean * mean));
