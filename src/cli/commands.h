@@ -20,5 +20,6 @@ struct CheckFailed : std::runtime_error {
 
 void add_attend(CLI::App& app);
 void add_info(CLI::App& app);
+void add_lab(CLI::App& app);
 
 }  // namespace keel::cli

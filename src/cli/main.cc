@@ -47,6 +47,7 @@ int run(int argc, char** argv) {
   app.get_formatter()->column_width(34);
   add_attend(app);
   add_info(app);
+  add_lab(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& request) {  // --help or --version

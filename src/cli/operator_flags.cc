@@ -54,15 +54,6 @@ std::vector<std::int64_t> integers_or_file(const std::string& text, const std::s
   return {values.begin(), values.end()};
 }
 
-std::uint64_t seed(const std::string& text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) {
-    throw CLI::ValidationError("--seed", fmt::format("expected an integer from 0 to 2^64 - 1, got '{}'", text));
-  }
-  return value;
-}
-
 Window window(const std::string& text) {
   const auto bound = [&](const std::string& part) {
     return part == "inf" ? Window::kUnbounded : integers(part, "--window").front();
@@ -83,6 +74,15 @@ bool is_list(const std::string& text) { return text.find_first_not_of("012345678
 
 std::vector<std::int64_t> integers(const std::string& text, const std::string& flag) {
   return numbers<std::int64_t>(text, flag, "integers");
+}
+
+std::uint64_t seed_number(const std::string& text) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    throw CLI::ValidationError("--seed", fmt::format("expected an integer from 0 to 2^64 - 1, got '{}'", text));
+  }
+  return value;
 }
 
 io::Array floats_or_file(const std::string& text, const std::string& flag) {
@@ -117,7 +117,7 @@ Options OperatorFlags::options() {
   options.scale = scale_;
   options.softcap = softcap_;
   options.dropout = dropout_;
-  if (!seed_.empty()) options.seed = seed(seed_);
+  if (!seed_.empty()) options.seed = seed_number(seed_);
   options.threads = threads_;
   const auto read = [](List& list, const char* flag) -> std::span<const std::int64_t> {
     if (!list.text.empty()) list.values = integers_or_file(list.text, flag);

@@ -20,6 +20,9 @@ bool is_list(const std::string& text);
 // "3,5" as numbers; raises CLI::ValidationError, naming the flag.
 std::vector<std::int64_t> integers(const std::string& text, const std::string& flag);
 
+// The value of --seed; raises CLI::ValidationError.
+std::uint64_t seed_number(const std::string& text);
+
 // "0.5,0.25" or a .npy file, as an array of one dimension.
 io::Array floats_or_file(const std::string& text, const std::string& flag);
 

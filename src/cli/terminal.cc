@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 namespace keel::cli {
@@ -13,6 +14,27 @@ std::string bold(std::string_view text) {
   const bool plain = (no_color != nullptr && *no_color != '\0') || terminal == nullptr ||
                      std::string_view(terminal) == "dumb" || ::isatty(STDOUT_FILENO) == 0;
   return plain ? std::string(text) : fmt::format("\x1b[1m{}\x1b[0m", text);
+}
+
+std::string wrapped(std::string_view text, std::size_t width, std::size_t indent) {
+  std::string lines;
+  std::size_t column = 0;  // in characters: continuation bytes of UTF-8 have none
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(word.size() + 1, text.size()));
+    const auto length = static_cast<std::size_t>(
+        std::count_if(word.begin(), word.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+    if (column > 0 && column + 1 + length > width) {
+      lines.append("\n").append(indent, ' ');
+      column = 0;
+    } else if (column > 0) {
+      lines += ' ';
+      ++column;
+    }
+    lines += word;
+    column += length;
+  }
+  return lines;
 }
 
 std::string duration_text(double seconds) {

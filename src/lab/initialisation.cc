@@ -9,7 +9,7 @@ const std::vector<Initialisation>& initialisations() {
       {"unit", "unit normal q and k", "q and k drawn from N(0, 1), no projection", nullptr},
       {"xavier_fused", "Xavier (QKV fused)", "2 / (d + 3d): one matrix d → 3d",
        [](double d, double) { return 2 / (d + 3 * d); }},
-      {"xavier_square", "Xavier (d → d)", "2 / (d + d): a matrix d → d each for Q and K",
+      {"xavier_square", "Xavier (square)", "2 / (d + d): a matrix d → d each for Q and K",
        [](double d, double) { return 2 / (d + d); }},
       {"xavier_head", "Xavier (per head)", "2 / (d + d_k): a matrix d → d_k a head",
        [](double d, double d_k) { return 2 / (d + d_k); }},

@@ -5,6 +5,14 @@
 namespace keel::lab {
 namespace {
 
+const char* role_text(Role role) {
+  return role == Role::measured ? "measured" : role == Role::theory ? "theory" : "reference";
+}
+
+Role role_from(const Json& json) {
+  return json == "measured" ? Role::measured : json == "theory" ? Role::theory : Role::reference;
+}
+
 Json to_json(const Axis& axis) { return {{"label", axis.label}, {"log", axis.log}}; }
 
 Axis axis_from(const Json& json) {
@@ -19,7 +27,7 @@ Json to_json(const std::vector<Series>& all) {
   for (const Series& series : all) {
     Json points = Json::array();
     for (const Point& p : series.points) points.push_back({p.x, p.y, p.low, p.high});
-    list.push_back({{"name", series.name}, {"theory", series.theory}, {"points", std::move(points)}});
+    list.push_back({{"name", series.name}, {"role", role_text(series.role)}, {"points", std::move(points)}});
   }
   return list;
 }
@@ -27,7 +35,7 @@ Json to_json(const std::vector<Series>& all) {
 std::vector<Series> series_from(const Json& json) {
   std::vector<Series> all;
   for (const Json& item : json) {
-    Series series{item.at("name"), {}, item.at("theory")};
+    Series series{item.at("name"), {}, role_from(item.at("role"))};
     for (const Json& p : item.at("points")) series.points.push_back({p.at(0), p.at(1), p.at(2), p.at(3)});
     all.push_back(std::move(series));
   }
@@ -53,7 +61,7 @@ Json body_json(const Dots& body) {
 Json body_json(const Distribution& body) {
   Json arms = Json::array();
   for (const auto& arm : body.arms) {
-    arms.push_back({{"name", arm.name}, {"theory", arm.theory}, {"shares", arm.shares}});
+    arms.push_back({{"name", arm.name}, {"role", role_text(arm.role)}, {"shares", arm.shares}});
   }
   return {{"kind", "distribution"}, {"x", to_json(body.x)}, {"edges", body.edges}, {"arms", std::move(arms)}};
 }
@@ -84,7 +92,8 @@ Json body_json(const Table& body) {
 
 Distribution distribution_from(const Json& json) {
   Distribution body{axis_from(json.at("x")), json.at("edges"), {}};
-  for (const Json& arm : json.at("arms")) body.arms.push_back({arm.at("name"), arm.at("shares"), arm.at("theory")});
+  for (const Json& arm : json.at("arms"))
+    body.arms.push_back({arm.at("name"), arm.at("shares"), role_from(arm.at("role"))});
   return body;
 }
 

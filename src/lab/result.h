@@ -33,10 +33,14 @@ struct Point {
   double x = 0, y = 0, low = 0, high = 0;
 };
 
+// What a line is: measured; the theory of the line it follows, drawn dashed in its colour; or something to compare
+// with.
+enum class Role { measured, theory, reference };
+
 struct Series {
   std::string name;
   std::vector<Point> points;
-  bool theory = false;  // derived, not measured: drawn dashed
+  Role role = Role::measured;
 };
 
 // y against x, with bands from low to high.
@@ -59,7 +63,7 @@ struct Distribution {
   struct Arm {
     std::string name;
     std::vector<double> shares;
-    bool theory = false;
+    Role role = Role::measured;
   };
   Axis x;
   std::vector<double> edges;

@@ -35,7 +35,7 @@ std::string percent(double share) { return fmt::format("{:.3g} %", 100 * share);
 
 std::string Spread::text() const {
   if (m.repeats < 2) return "exact";
-  const std::string size = percent ? criteria::percent(m.spread) : number_text(m.spread);
+  const std::string size = percent ? fmt::format("{:.2g} %", 100 * m.spread) : fmt::format("{:.2g}", m.spread);
   return fmt::format("± {}{} over {} seeds", size, of.empty() ? "" : " (" + of + ")", m.repeats);
 }
 
@@ -50,13 +50,12 @@ Judgement judge(const std::vector<Case>& cases, const Spread& spread, const Word
   std::string measured;
   for (const Case& c : cases) {
     if (!measured.empty()) measured += "; ";
-    measured += wording.name + c.label + ": " + c.measured;
+    measured += wording.name + c.label + wording.unit + ": " + c.measured;
     if (c.holds) holding.push_back(c.label);
   }
   Verdict verdict = rule(holding.size() == cases.size());
   if (!holding.empty() && holding.size() < cases.size()) {
-    verdict = {.ruling = Ruling::holds_if,
-               .condition = wording.before + wording.name + either(holding) + wording.after};
+    verdict = {.ruling = Ruling::holds_if, .condition = wording.before + wording.name + either(holding) + wording.unit};
   }
   return {.measured = std::move(measured), .spread = spread.text(), .verdict = std::move(verdict)};
 }

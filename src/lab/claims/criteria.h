@@ -46,14 +46,15 @@ struct Case {
   std::string measured;
   bool holds = false;
 };
-// The condition reads before + name + labels + after, what was measured name + label: "d_k = 16: …".
+// What was measured reads name + label + unit ("d_k = 16: …", "16 keys: …"), the condition the same of all that hold
+// after `before`.
 struct Wording {
-  std::string before = "", name = "", after = "";
+  std::string before = "", name = "", unit = "";
 };
 Judgement judge(const std::vector<Case>& cases, const Spread& spread, const Wording& wording);
 
 // The two most frequent wordings.
-inline const Wording kThereAre{.before = "there are "};
+inline const Wording kThereAre{.before = "there are ", .unit = " keys"};
 inline const Wording kSizeIs{.name = "d_k = "};
 
 }  // namespace keel::lab::criteria

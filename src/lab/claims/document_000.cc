@@ -18,7 +18,7 @@ Judgement one_hot(Evidence& evidence) {
   std::vector<Case> cases;
   for (const int n : kKeys) {
     const auto& m = evidence(fmt::format("saturation.raw.d64.n{}.share", n));
-    cases.push_back({fmt::format("{} keys", n), percent(m.value) + " of rows", m.value >= kOneHot});
+    cases.push_back({fmt::format("{}", n), percent(m.value) + " of rows", m.value >= kOneHot});
   }
   return judge(cases, {evidence("saturation.raw.d64.n64.share"), "64 keys", true}, kThereAre);
 }
@@ -61,7 +61,7 @@ std::vector<Claim> claims_000() {
          std::vector<Case> cases;
          for (const int n : kKeys) {
            const auto& m = e(fmt::format("saturation.max_logit.d64.n{}", n));
-           cases.push_back({fmt::format("{} keys", n), number_text(m.value), agrees(m, 8, kAbout)});
+           cases.push_back({fmt::format("{}", n), number_text(m.value), agrees(m, 8, kAbout)});
          }
          return judge(cases, {e("saturation.max_logit.d64.n64"), "64 keys"}, kThereAre);
        }},
@@ -75,9 +75,9 @@ std::vector<Claim> claims_000() {
          std::vector<Case> cases;
          for (const int n : {2, 4, 8, 64}) {
            const double p = e(fmt::format("softmax.eight.n{}", n)).value;
-           cases.push_back({fmt::format("{} keys", n), fmt::format("{:.4f}", p), printed(p, 0.9997, 4)});
+           cases.push_back({fmt::format("{}", n), fmt::format("{:.4f}", p), printed(p, 0.9997, 4)});
          }
-         return judge(cases, {e("softmax.eight.n2"), "2 keys"}, {.before = "the row has "});
+         return judge(cases, {e("softmax.eight.n2"), "2 keys"}, {.before = "the row has ", .unit = " keys"});
        }},
       {"000-off-diagonal", "softmax", "In such a row the derivative of one weight by another's score is near 0.", "≈ 0",
        [](Evidence& e) {
@@ -93,7 +93,7 @@ std::vector<Claim> claims_000() {
          std::vector<Case> cases;
          for (const int n : kKeys) {
            const auto& m = e(fmt::format("saturation.raw.d64.n{}.min", n));
-           cases.push_back({fmt::format("{} keys", n), number_text(m.value), m.value > 0.99});
+           cases.push_back({fmt::format("{}", n), number_text(m.value), m.value > 0.99});
          }
          return judge(cases, {e("saturation.raw.d64.n64.min"), "64 keys"}, kThereAre);
        }},
@@ -109,7 +109,7 @@ std::vector<Claim> claims_000() {
            const double raw = e(fmt::format("saturation.raw.d4.n{}.mean", n)).value;
            const double scaled = e(fmt::format("saturation.scaled.d4.n{}.mean", n)).value;
            const double share = e(fmt::format("saturation.raw.d4.n{}.share", n)).value;
-           cases.push_back({fmt::format("{} keys", n),
+           cases.push_back({fmt::format("{}", n),
                             fmt::format("{} against {} scaled", number_text(raw), number_text(scaled)),
                             raw > scaled && share < kTiny});
          }
@@ -133,7 +133,7 @@ std::vector<Claim> claims_000() {
            const auto& m = e(fmt::format("gradient.ratio.lecun.d64.n64.{}", place));
            cases.push_back({name, fmt::format("{:.3g} × scaled", m.value), m.value <= kZero});
          }
-         return judge(cases, {e("gradient.ratio.lecun.d64.n64.dw_q")}, {.before = "one looks at ", .after = " alone"});
+         return judge(cases, {e("gradient.ratio.lecun.d64.n64.dw_q")}, {.before = "one looks at "});
        }},
       {"000-vanish-16", "gradient", "Unscaled, gradients vanish for any d_k from about 16 on.", "≈ 0 from d_k = 16",
        [](Evidence& e) {
@@ -149,7 +149,7 @@ std::vector<Claim> claims_000() {
          std::vector<Case> cases;
          for (const int n : {4, 16, 64, 256}) {
            const auto& m = e(fmt::format("gradient.ratio.lecun.d64.n{}.dx", n));
-           cases.push_back({fmt::format("{} keys", n), fmt::format("dX {:.3g} × scaled", m.value), m.value <= kZero});
+           cases.push_back({fmt::format("{}", n), fmt::format("dX {:.3g} × scaled", m.value), m.value <= kZero});
          }
          return judge(cases, {e("gradient.ratio.lecun.d64.n64.dx"), "64 keys"}, kThereAre);
        }},

@@ -96,7 +96,7 @@ std::vector<Claim> claims_001() {
          std::vector<Case> cases;
          for (const int n : {10, 64}) {
            const double keys = effective_keys(e(fmt::format("entropy.raw.d64.n{}", n)));
-           cases.push_back({fmt::format("{} keys", n), fmt::format("{:.2f} share it", keys), keys <= 1 + kEqual});
+           cases.push_back({fmt::format("{}", n), fmt::format("{:.2f} share it", keys), keys <= 1 + kEqual});
          }
          return judge(cases, {e("entropy.raw.d64.n64"), "64 keys"}, kThereAre);
        }},
@@ -130,7 +130,7 @@ std::vector<Claim> claims_001() {
          std::vector<Case> cases;
          for (const int n : {4, 16, 64, 256}) {
            const auto& m = e(fmt::format("gradient.ratio.lecun.d64.n{}.ds", n));
-           cases.push_back({fmt::format("{} keys", n), fmt::format("dS {:.3g} × scaled", m.value), m.value <= kTiny});
+           cases.push_back({fmt::format("{}", n), fmt::format("dS {:.3g} × scaled", m.value), m.value <= kTiny});
          }
          return judge(cases, {e("gradient.ratio.lecun.d64.n64.ds"), "64 keys"}, kThereAre);
        }},

@@ -29,9 +29,9 @@ std::vector<Claim> claims_002() {
          std::vector<Case> cases;
          for (const int n : {4, 16, 64, 256, 1024}) {
            const auto& m = e(fmt::format("saturation.far.d64.n{}", n));
-           cases.push_back({fmt::format("{} keys", n), percent(m.value) + " of rows", m.value >= 0.5});
+           cases.push_back({fmt::format("{}", n), percent(m.value) + " of rows", m.value >= 0.5});
          }
-         return judge(cases, {e("saturation.far.d64.n4"), "4 keys", true}, {.before = "the row has "});
+         return judge(cases, {e("saturation.far.d64.n4"), "4 keys", true}, {.before = "the row has ", .unit = " keys"});
        }},
       {"002-collapse", "softmax", "The softmax of such a row is nearly one-hot.", "one weight ≈ 1",
        [](Evidence& e) {

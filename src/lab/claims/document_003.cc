@@ -106,7 +106,7 @@ std::vector<Claim> claims_003() {
            const auto& m = e(fmt::format("entropy.raw.d1024.n{}", n));
            const double share = m.value / std::log(n);
            const double largest = e(fmt::format("entropy.raw_max.d1024.n{}", n)).value;
-           cases.push_back({fmt::format("{} keys", n),
+           cases.push_back({fmt::format("{}", n),
                             fmt::format("{} of ln n (mean largest weight {:.3f})", percent(share), largest),
                             share <= kCollapsed});
          }

@@ -37,7 +37,7 @@ std::vector<Claim> claims_004() {
          for (const int n : {16, 64, 256}) {
            const auto& share = e(fmt::format("saturation.raw.d64.n{}.share", n));
            const double median = e(fmt::format("saturation.raw.d64.n{}.median", n)).value;
-           cases.push_back({fmt::format("{} keys", n),
+           cases.push_back({fmt::format("{}", n),
                             fmt::format("{} of rows (median weight {:.2f})", percent(share.value), median),
                             share.value >= kOneHot});
          }
@@ -48,7 +48,7 @@ std::vector<Claim> claims_004() {
          std::vector<Case> cases;
          for (const int n : {4, 16, 64, 256}) {
            const auto& m = e(fmt::format("gradient.ratio.lecun.d64.n{}.dq", n));
-           cases.push_back({fmt::format("{} keys", n), fmt::format("{:.3g} × scaled", m.value), m.value <= kTiny});
+           cases.push_back({fmt::format("{}", n), fmt::format("{:.3g} × scaled", m.value), m.value <= kTiny});
          }
          return judge(cases, {e("gradient.ratio.lecun.d64.n64.dq"), "64 keys"}, kThereAre);
        }},
@@ -58,7 +58,7 @@ std::vector<Claim> claims_004() {
          for (const int n : {10, 64}) {
            const auto& m = e(fmt::format("entropy.scaled.d64.n{}", n));
            const double keys = std::exp(m.value), largest = e(fmt::format("entropy.scaled_max.d64.n{}", n)).value;
-           cases.push_back({fmt::format("{} keys", n), fmt::format("{:.1f} share it, largest {:.2f}", keys, largest),
+           cases.push_back({fmt::format("{}", n), fmt::format("{:.1f} share it, largest {:.2f}", keys, largest),
                             keys >= n / 2.0 && largest < 0.5});
          }
          return judge(cases, {e("entropy.scaled.d64.n64"), "64 keys"}, kThereAre);
@@ -87,7 +87,7 @@ std::vector<Claim> claims_004() {
          std::vector<Case> cases;
          for (const int n : {16, 64, 256, 1024, 4096, 16384, 65536}) {
            const auto& m = e(fmt::format("length.scaled.n{}.max_weight", n));
-           cases.push_back({fmt::format("{} keys", n), percent(m.value), m.value >= 0.01 && m.value <= 0.5});
+           cases.push_back({fmt::format("{}", n), percent(m.value), m.value >= 0.01 && m.value <= 0.5});
          }
          return judge(cases, {e("length.scaled.n65536.max_weight"), "65536 keys", true}, kThereAre);
        }},

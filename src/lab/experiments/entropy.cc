@@ -45,8 +45,10 @@ void measure_growth(Work& work, Result& result) {
     const std::int64_t n = cells[c].n;
     const double even = std::log(static_cast<double>(n));
     const double plateau = result.exact(fmt::format("entropy.plateau.n{}", n), expected_entropy(n, 1.0));
-    Series raw{"unscaled", {}}, scaled{"divided by √d_k", {}}, most{fmt::format("ln {}: even weights", n), {}, true},
-        level{"theory: scores of variance 1", {}, true}, frozen{"theory: scores of variance d_k", {}, true};
+    Series raw{"unscaled", {}}, scaled{"divided by √d_k", {}},
+        most{fmt::format("ln {}: even weights", n), {}, Role::reference},
+        level{"theory: scores of variance 1", {}, Role::theory},
+        frozen{"theory: scores of variance d_k", {}, Role::theory};
     for (std::size_t s = 0; s < sizes.size(); ++s) {
       std::vector<Found> found;
       for (const auto& repeat : grown[c]) found.push_back(repeat[s]);
@@ -77,7 +79,7 @@ void measure_growth(Work& work, Result& result) {
         fmt::format(
             "Even weights have {:.2f} nats. Unscaled falls to {:.3f} at d_k = 1024; scaled levels off at {:.3f}.", even,
             last, kept),
-        Lines{{"d_k", true}, {"entropy, nats"}, {raw, scaled, most, level, frozen}, kBand});
+        Lines{{"d_k", true}, {"entropy, nats"}, {raw, frozen, scaled, level, most}, kBand});
   }
 }
 

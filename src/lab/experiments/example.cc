@@ -71,6 +71,19 @@ void three_tokens(Result& result) {
   add("output", "4. Output O = AV", "The values averaged with a row's weights.", matrix_table("O", out, "component"));
 }
 
+// Weights under a causal mask; what it hides is left out.
+Heatmap causal_picture(const Matrix& weights) {
+  Heatmap picture{"query", "key", "weight", {}, {}, weights.values, 0, 1};
+  for (std::int64_t i = 0; i < weights.rows; ++i) {
+    picture.rows.push_back(fmt::format("token {}", i));
+    picture.columns.push_back(fmt::format("{}", i));
+    for (std::int64_t j = i + 1; j < weights.columns; ++j) {
+      picture.values[static_cast<std::size_t>(i * weights.columns + j)] = kNone;
+    }
+  }
+  return picture;
+}
+
 // 003's causal mask on four tokens, Q = K = V drawn at random, d_k = 64; and 004's −1e9 in its place.
 void causal(Work& work, Result& result) {
   constexpr std::int64_t kTokens = 4, kSize = 64;
@@ -118,24 +131,32 @@ void causal(Work& work, Result& result) {
   outputs.visible = row_view(visible.data(), {1, 1, kTokens});
   attention(x.input(), x.input(), x.input(), out.output(), options, outputs);
 
-  Heatmap picture{"query", "key", "weight", {}, {}, found[0][0].weights, 0, 1};
   for (std::int64_t i = 0; i < kTokens; ++i) {
-    picture.rows.push_back(fmt::format("token {}", i));
-    picture.columns.push_back(fmt::format("token {}", i));
     result.exact(fmt::format("example.causal.visible.{}", i), static_cast<double>(visible[i]));
-    for (std::int64_t j = i + 1; j < kTokens; ++j) picture.values[i * kTokens + j] = kNone;
   }
+  const double apart = result.at("example.causal.big_apart");
   result.findings.push_back(
-      fmt::format("Under the causal mask token i sees {}, {}, {} and {} keys. Adding −1e9 instead gives the same "
-                  "weights to {:.0e}, but a "
-                  "row with every key masked that way still attends, {:.2f} to its first choice, where a mask gives 0.",
-                  visible[0], visible[1], visible[2], visible[3], result.at("example.causal.big_apart"),
+      fmt::format("Under the causal mask token i sees {}, {}, {} and {} keys. Adding −1e9 instead gives {} weights, "
+                  "but a row with every "
+                  "key masked that way still attends, {:.2f} to its first choice, where a mask gives 0.",
+                  visible[0], visible[1], visible[2], visible[3],
+                  apart == 0 ? "exactly the same" : fmt::format("to {:.0e} the same", apart),
                   result.at("example.causal.blind_max_weight")));
-  result.draw("causal", "The causal mask on four tokens (Q = K = V, d_k = 64)",
-              fmt::format("Lower triangle. Token 0 sees itself alone (weight 1); token 3 sees all four and gives "
-                          "itself {:.3f}. Cells above the diagonal are masked.",
-                          found[0][0].weights.back()),
-              std::move(picture));
+  result.draw(
+      "causal", "The causal mask on four tokens (Q = K = V, d_k = 64)",
+      fmt::format("Lower triangle; cells above the diagonal are masked. Token 0 sees itself alone (weight 1); token 3 "
+                  "sees all four and gives itself {:.3f}: with Q = K each token is most like itself.",
+                  found[0][0].weights.back()),
+      causal_picture(Matrix(kTokens, kTokens, found[0][0].weights)));
+  Random random(work.settings().seed, "example/causal/independent");
+  const Matrix q = normal_matrix(random, 8, kSize), k = normal_matrix(random, 8, kSize);
+  const Matrix p = measure({.q = q, .k = k, .weights = true, .causal = Causal::top_left}).weights;
+  result.draw(
+      "causal-independent", "The same on eight tokens with Q and K drawn apart",
+      fmt::format("Lower triangle; row i spreads its attention over i + 1 keys. The last row's weights run from {:.3f} "
+                  "to {:.3f}.",
+                  quantile(p.row(7), 0), quantile(p.row(7), 1)),
+      causal_picture(p));
 }
 
 // 003's own test: shapes (2, 5, 64), (2, 7, 64), (2, 7, 32), in its dtype, f32. Rows of weights add up to 1.

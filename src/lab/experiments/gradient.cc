@@ -129,7 +129,7 @@ Point measured(const Result& result, double x, const std::string& key) {
 // Norms, ratios and Jacobians against d_k, for weights that give q and k unit variance.
 void draw_sizes(Result& result, const std::vector<Cell>& cells, const std::vector<std::vector<Found>>& found) {
   std::vector<Series> norms, ratios;
-  Series raw{"unscaled", {}}, scaled{"divided by √d_k", {}}, even{"even weights", {}, true};
+  Series raw{"unscaled", {}}, scaled{"divided by √d_k", {}}, even{"even weights", {}, Role::reference};
   const auto at_64 = [](const Cell& cell) { return cell.start->id == "lecun" && cell.n == kTokens; };
   for (const Place& place : kPlaces) {
     const std::string id = place.id;
@@ -165,6 +165,10 @@ void draw_sizes(Result& result, const std::vector<Cell>& cells, const std::vecto
                   "becomes {:.1f} times "
                   "as large, dW_K {:.1f}, dW_V {:.1f}; the gradient by the scores {:.1f}.",
                   ratio("dw_q"), ratio("dw_k"), ratio("dw_v"), ratio("ds")));
+  result.findings.push_back(
+      "Part of that is the factor itself: dQ = scale · dS · K, so dividing the scores by √d_k also divides what "
+      "reaches Q, K "
+      "and their projections. The gradient by the scores, dS, is free of it.");
   result.findings.push_back(fmt::format(
       "What vanishes is the gradient of single rows. Unscaled, {:.0f} % of rows at d_k = 64 and {:.0f} % at d_k = 256 "
       "let "
@@ -190,7 +194,7 @@ void draw_sizes(Result& result, const std::vector<Cell>& cells, const std::vecto
 }
 
 void draw_keys(Result& result) {
-  Heatmap map{"keys", "d_k", "dW_Q unscaled ÷ scaled", {}, {}, {}, 0.1, 10, true};
+  Heatmap map{"keys", "d_k", "dW_Q unscaled ÷ scaled", {}, {}, {}, 0.02, 50, true};
   Heatmap dead{"keys", "d_k", "share of rows that pass on nothing", {}, {}, {}, 0, 1};
   for (const std::int64_t d : kSizes) map.columns.push_back(fmt::format("{}", d));
   for (const std::int64_t n : kLengths) {

@@ -80,7 +80,7 @@ class Length : public Experiment {
         largest.back().points.push_back(point(x, column(arms, &Arm::max_weight)));
       }
     }
-    Series even{"even weights: 1/n", {}, true};
+    Series even{"even weights: 1/n", {}, Role::reference};
     for (const Cell& cell : cells) {
       const double share = 1 / static_cast<double>(cell.n);
       even.points.push_back({static_cast<double>(cell.n), share, share, share});

@@ -187,7 +187,7 @@ void measure_initialisations(Work& work, Result& result) {
     return Found{Arm(measure({.q = p.q, .k = p.k, .scale = 1.0, .sequences = sequences}).max_weight),
                  Arm(measure({.q = p.q, .k = p.k, .sequences = sequences}).max_weight)};
   });
-  Series raw{"unscaled", {}}, scaled{"divided by √d_k", {}}, even{"even weights: 1/64", {}, true};
+  Series raw{"unscaled", {}}, scaled{"divided by √d_k", {}}, even{"even weights: 1/64", {}, Role::reference};
   std::vector<std::string> names;
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const auto& [start, n] = cells[i];
@@ -228,9 +228,8 @@ class Saturation : public Experiment {
   Result run(Work& work) const override {
     Result result;
     result.settings = fmt::format(
-        "Unit normal q and k, d_k 1 to 1024, 4 to 1024 keys, as many queries as keys but at most 64; initialisations "
-        "with "
-        "d_model 768, d_k 64. {} seeds.",
+        "Unit normal q and k, d_k 1 to 1024, 4 to 1024 keys, 64 queries (in several sequences where keys are fewer); "
+        "initialisations with d_model 768, d_k 64. {} seeds.",
         repeats_of(work));
     measure_sizes(work, result);
     measure_initialisations(work, result);

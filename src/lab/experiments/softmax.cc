@@ -79,7 +79,7 @@ void sweep_one_score(Result& result) {
       "sweep", "softmax([x, 0, 0, 0]) as x grows",
       fmt::format(
           "The largest weight rises from 0.25 at x = 0 and passes 0.99 at x = {:.2f}. The norm of the Jacobian is "
-          "{:.3f} on the flat row, largest at x = {:.1f}, and {:.5f} at x = 10.",
+          "{:.3f} on the flat row, largest at x = {:.1f}, and {:.2g} at x = 10.",
           at_99, flat.y, best.x, jacobian.points.back().y),
       Lines{{"x"}, {"value"}, {top, derivative, jacobian}, ""});
   result.draw("saturates", "The score at which one key takes nearly all",
@@ -202,7 +202,7 @@ void measure_jacobian(Work& work, Result& result) {
       "jacobian", "How much of a gradient the softmax lets through, as the scores spread",
       fmt::format(
           "Norm of the softmax's Jacobian against the standard deviation of the scores. With 64 keys it rises from "
-          "{:.3f} to {:.3f} at a deviation of {:.1f} and then falls; with 4 keys it is largest at {:.1f}.",
+          "{:.3f} to {:.3f} at a deviation of {:.1f} and then falls; with 4 keys it is largest at {:.3g}.",
           first.y, top.y, top.x, few.x),
       Lines{{"standard deviation of the scores", true},
             {"mean norm of the Jacobian"},

@@ -60,7 +60,8 @@ void measure_law(Work& work, Result& result) {
     return Found{raw.mean, raw.var, std::sqrt(raw.var), scaled.var, absolute};
   });
 
-  Series raw{"q·k", {}}, scaled{"q·k / √d_k", {}}, theory{"theory: d_k", {}, true}, one{"theory: 1", {}, true};
+  Series raw{"q·k", {}}, scaled{"q·k / √d_k", {}}, theory{"theory: d_k", {}, Role::theory},
+      one{"theory: 1", {}, Role::theory};
   std::vector<std::vector<double>> logs(lawful_repeats(work));  // of the variance, for each repeat
   std::vector<double> log_sizes;
   for (std::size_t i = 0; i < cells.size(); ++i) {
@@ -92,7 +93,7 @@ void measure_law(Work& work, Result& result) {
           "Both axes logarithmic. Raw: a straight line of slope {:.3f}, from {:.2f} at d_k = 1 to {:.0f} at d_k = "
           "1024. Scaled: level, {:.3f} at d_k = 1024.",
           exponent, raw.points.front().y, raw.points.back().y, scaled.points.back().y),
-      Lines{{"d_k", true}, {"variance", true}, {raw, scaled, theory, one}, kBand});
+      Lines{{"d_k", true}, {"variance", true}, {raw, theory, scaled, one}, kBand});
 }
 
 // What the law assumes: zero mean, and q independent of k. Pairs (q, k) with one assumption broken at a time.
@@ -141,7 +142,7 @@ void measure_exceptions(Work& work, Result& result) {
     const auto d = static_cast<double>(size);
     if (i == 0 || c != cells[i - 1].c) {
       series.push_back({c->name, {}});
-      series.push_back({fmt::format("theory: {}", c->var_per_size), {}, true});
+      series.push_back({fmt::format("theory: {}", c->var_per_size), {}, Role::theory});
     }
     const std::string key = fmt::format("variance.{}.d{}", c->id, size);
     const double measured_mean = result.measure(key + ".mean", column(found[i], &Moments::mean));
@@ -186,7 +187,7 @@ void measure_initialisations(Work& work, Result& result) {
   });
 
   std::vector<Series> lines;
-  Series measured{"measured", {}}, theory{"theory", {}, true};
+  Series measured{"measured", {}}, theory{"theory", {}, Role::theory};
   std::vector<std::string> names;
   Table table{{"initialisation", "variance of a weight", "variance of q", "theory", "Var(q·k)", "theory ",
                "Var(q·k/√d_k)", "scale that gives variance 1"},
@@ -280,7 +281,7 @@ void measure_range(Work& work, Result& result) {
               fmt::format("A bell as wide as a normal of standard deviation 8; the largest of 320,000 dot "
                           "products is {:.1f} in size.",
                           reach),
-              Distribution{{"q·k"}, edges, {{"measured", shares(all, edges)}, {"normal, sd 8", normal, true}}});
+              Distribution{{"q·k"}, edges, {{"measured", shares(all, edges)}, {"normal, sd 8", normal, Role::theory}}});
 }
 
 class Variance : public Experiment {

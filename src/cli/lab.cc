@@ -1,0 +1,290 @@
+// keel lab: the experiments, the claims they decide, and a report.
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/operator_flags.h"
+#include "cli/progress.h"
+#include "cli/terminal.h"
+#include "lab/experiment.h"
+#include "lab/folder.h"
+
+namespace keel::cli {
+namespace {
+
+using lab::Experiment;
+using lab::Json;
+using lab::Record;
+
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  keel lab                      all experiments, about half a minute\n"
+    "  keel lab list                 what each of them answers\n"
+    "  keel lab variance entropy     two of them\n"
+    "  keel lab claims --json        every claim with its verdict, as data\n"
+    "  keel lab --full --out thorough\n"
+    "\n"
+    "DIR gets index.html (one page that needs no network), a JSON file an experiment and a CSV\n"
+    "file a figure. The same seed gives the same numbers on any number of threads.\n";
+
+std::atomic<bool> interrupted{false};
+
+// While it lives, the first Ctrl-C asks the run to stop; the second ends the process as usual.
+class InterruptGuard {
+ public:
+  InterruptGuard() {
+    struct sigaction action {};
+    action.sa_handler = [](int) { interrupted = true; };
+    action.sa_flags = static_cast<int>(SA_RESETHAND);
+    ::sigaction(SIGINT, &action, &before_);
+  }
+  ~InterruptGuard() { ::sigaction(SIGINT, &before_, nullptr); }
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+
+ private:
+  struct sigaction before_ {};
+};
+
+class Observer : public lab::Observer {
+ public:
+  Observer(Progress& progress, std::string what, double from, double to)
+      : progress_(progress), what_(std::move(what)), from_(from), to_(to) {}
+  void progress(double share) override { progress_.show(what_, from_ + share * (to_ - from_)); }
+  bool stop() const override { return interrupted; }
+
+ private:
+  Progress& progress_;
+  std::string what_;
+  double from_, to_;  // what this experiment is of the whole run
+};
+
+class Lab {
+ public:
+  void add_to(CLI::App& command) {
+    command.add_option("what", what_, "Experiments by name; or 'list', or 'claims'")->type_name("NAME");
+    command.add_flag("--full", settings_.full, "The thorough profile: more repeats");
+    command.add_option("--seed", seed_, "Which random numbers")->type_name("N")->check(kNotEmpty);
+    command.add_option("--repeats", repeats_, "Repeats in place of the profile's, at least 2")
+        ->type_name("N")
+        ->check(kNotEmpty);
+    command.add_option("--threads", settings_.threads, "At most this many threads; 0 for all")
+        ->type_name("N")
+        ->check(kNotEmpty)
+        ->check(CLI::NonNegativeNumber);
+    command.add_option("--out", out_, "Folder for the results")
+        ->type_name("DIR")
+        ->capture_default_str()
+        ->check(kNotEmpty);
+    auto* json = command.add_flag("--json", json_, "Print results as JSON");
+    command.add_flag("-q,--quiet", quiet_, "Print nothing")->excludes(json);
+    command.footer(kExamples);
+  }
+
+  void run() {
+    if (!seed_.empty()) settings_.seed = seed_number(seed_);
+    if (!repeats_.empty()) settings_.repeats = repeats();
+    if (what_ == std::vector<std::string>{"list"}) return list();
+    const bool claims = what_ == std::vector<std::string>{"claims"};
+    const std::vector<const Experiment*> chosen = claims ? named({}) : named(what_);
+    const lab::Folder folder(out_);
+    const std::vector<Record> records = run(chosen, folder, /*again=*/!claims);
+    if (quiet_) return;
+    if (claims) {
+      print_claims(records);
+    } else if (json_) {
+      print_json(records, folder);
+    } else {
+      print_summary(what_.empty() ? records : only(records, chosen), folder);
+    }
+  }
+
+ private:
+  std::size_t repeats() const {
+    const std::int64_t n = integers(repeats_, "--repeats").front();
+    if (n < 2 || repeats_.find(',') != std::string::npos) {
+      throw CLI::ValidationError("--repeats", fmt::format("expected an integer of at least 2, got '{}'", repeats_));
+    }
+    return static_cast<std::size_t>(n);
+  }
+
+  // In the order of the report; all when none is named.
+  static std::vector<const Experiment*> named(const std::vector<std::string>& names) {
+    std::vector<const Experiment*> chosen;
+    std::string known;
+    for (const auto& experiment : lab::experiments()) {
+      known.append(experiment->name()).append(", ");
+      if (names.empty() || std::count(names.begin(), names.end(), experiment->name()) > 0)
+        chosen.push_back(experiment.get());
+    }
+    for (const std::string& name : names) {
+      if (lab::find_experiment(name) == nullptr) {
+        throw CLI::ValidationError("what",
+                                   fmt::format("expected one of {}or list or claims alone, got '{}'", known, name));
+      }
+    }
+    return chosen;
+  }
+
+  void list() const {
+    if (json_) {
+      Json all = Json::array();
+      for (const auto& e : lab::experiments()) all.push_back({{"name", e->name()}, {"question", e->question()}});
+      fmt::print("{}\n", all.dump(2));
+      return;
+    }
+    for (const auto& e : lab::experiments())
+      fmt::print("{}  {}\n", bold(fmt::format("{:<11}", e->name())), e->question());
+  }
+
+  // Runs what is chosen, or with `again` false only what the folder does not hold yet. The folder is up to date after
+  // each experiment. Returns everything that belongs to this run: what was chosen, and what the folder holds beside it.
+  std::vector<Record> run(const std::vector<const Experiment*>& chosen, const lab::Folder& folder, bool again) const {
+    std::vector<Record> records;
+    std::vector<const Experiment*> due;
+    for (const auto& experiment : lab::experiments()) {
+      const bool is_chosen = std::count(chosen.begin(), chosen.end(), experiment.get()) > 0;
+      std::optional<Record> earlier;
+      if (!is_chosen || !again) earlier = folder.load(*experiment, settings_);
+      if (earlier) {
+        records.push_back(std::move(*earlier));
+      } else if (is_chosen) {
+        due.push_back(experiment.get());
+      }
+    }
+    const auto cost = [&](const Experiment* e) { return settings_.full ? e->cost().full : e->cost().quick; };
+    double total = 0, done = 0;
+    for (const Experiment* e : due) total += cost(e);
+    const InterruptGuard guard;
+    Progress progress(!quiet_);
+    std::size_t finished = 0;
+    for (const Experiment* e : due) {
+      Observer observer(progress, e->name(), done / total, (done + cost(e)) / total);
+      lab::Work work(settings_, observer);
+      try {
+        insert(records, {e, settings_, e->run(work)});
+      } catch (const lab::Stopped&) {
+        progress.clear();
+        stop(finished, due.size(), folder);
+      }
+      folder.save(*std::find_if(records.begin(), records.end(), [&](const Record& r) { return r.experiment == e; }));
+      folder.publish(records);
+      done += cost(e);
+      ++finished;
+    }
+    if (due.empty()) folder.publish(records);
+    return records;
+  }
+
+  // Keeps the order of the report.
+  static void insert(std::vector<Record>& records, Record record) {
+    const auto& all = lab::experiments();
+    const auto place = [&](const Record& r) {
+      return std::find_if(all.begin(), all.end(), [&](const auto& e) { return e.get() == r.experiment; });
+    };
+    const auto at =
+        std::find_if(records.begin(), records.end(), [&](const Record& r) { return place(record) < place(r); });
+    records.insert(at, std::move(record));
+  }
+
+  // Ends as a program does that Ctrl-C ended, having said what there is to read.
+  [[noreturn]] static void stop(std::size_t finished, std::size_t due, const lab::Folder& folder) {
+    std::string where;
+    if (finished > 0) where = fmt::format(", their results are in {}", folder.report_path());
+    fmt::print(stderr, "keel: interrupted, {} of {} experiments finished{}\n", finished, due, where);
+    std::fflush(stdout);
+    ::signal(SIGINT, SIG_DFL);
+    ::raise(SIGINT);
+    std::abort();  // not reached
+  }
+
+  static std::vector<Record> only(std::vector<Record> records, const std::vector<const Experiment*>& chosen) {
+    std::erase_if(records,
+                  [&](const Record& r) { return std::count(chosen.begin(), chosen.end(), r.experiment) == 0; });
+    return records;
+  }
+
+  void print_json(const std::vector<Record>& records, const lab::Folder& folder) const {
+    Json all = Json::array();
+    for (const Record& record : records) all.push_back(lab::to_json(record));
+    const Json printed = {{"experiments", std::move(all)},
+                          {"claims", lab::to_json(lab::ledger(records))},
+                          {"report", folder.report_path()}};
+    fmt::print("{}\n", printed.dump(2, ' ', false, Json::error_handler_t::replace));
+  }
+
+  void print_claims(const std::vector<Record>& records) const {
+    const std::vector<lab::Entry> ledger = lab::ledger(records);
+    if (json_) {
+      fmt::print("{}\n", lab::to_json(ledger).dump(2));
+      return;
+    }
+    std::string document;
+    for (const lab::Entry& entry : ledger) {
+      if (entry.document != document) fmt::print("{}{}\n\n", document.empty() ? "" : "\n", bold(entry.document));
+      document = entry.document;
+      fmt::print("{}  {}\n", entry.id, bold(entry.verdict.text()));
+      fmt::print("  {}\n", wrapped(entry.claim, 96, 2));
+      fmt::print("  claimed    {}\n", wrapped(entry.claimed, 86, 13));
+      fmt::print("  measured   {}\n", wrapped(entry.measured, 86, 13));
+      fmt::print("  spread     {}\n  decided by {}\n\n", entry.spread, entry.experiment);
+    }
+    print_counts(ledger);
+  }
+
+  static void print_counts(const std::vector<lab::Entry>& ledger) {
+    fmt::print("{} claims: {} hold, {} hold under a condition, {} do not hold\n", ledger.size(),
+               count(ledger, lab::Ruling::holds), count(ledger, lab::Ruling::holds_if),
+               count(ledger, lab::Ruling::does_not_hold));
+  }
+
+  static constexpr std::size_t kWidth = 76, kIndent = 23;  // of the summary's text
+
+  void print_summary(const std::vector<Record>& records, const lab::Folder& folder) const {
+    for (const Record& record : records) {
+      if (what_.empty()) break;  // the report has them
+      fmt::print("{}\n", bold(record.experiment->question()));
+      for (const std::string& finding : record.result.findings) fmt::print("  {}\n", wrapped(finding, 98, 2));
+      fmt::print("\n");
+    }
+    const std::vector<lab::Entry> ledger = lab::ledger(records);
+    for (const lab::Ruling ruling : {lab::Ruling::does_not_hold, lab::Ruling::holds_if}) {
+      if (count(ledger, ruling) == 0) continue;
+      fmt::print("{}\n", bold(ruling == lab::Ruling::holds_if ? "Holds under a condition" : "Does not hold"));
+      for (const lab::Entry& entry : ledger) {
+        if (entry.verdict.ruling != ruling) continue;
+        fmt::print("  {:<20} {}\n", entry.id, wrapped(entry.claim, kWidth, kIndent));
+        if (ruling == lab::Ruling::holds_if) {
+          fmt::print("{:>{}}{}\n", "", kIndent, wrapped(entry.verdict.text(), kWidth, kIndent));
+        } else {
+          fmt::print("{:>{}}claimed  {}\n", "", kIndent, wrapped(entry.claimed, kWidth - 9, kIndent + 9));
+          fmt::print("{:>{}}measured {}\n", "", kIndent, wrapped(entry.measured, kWidth - 9, kIndent + 9));
+        }
+      }
+      fmt::print("\n");
+    }
+    print_counts(ledger);
+    fmt::print("Report: {}\n", folder.report_path());
+  }
+
+  std::vector<std::string> what_;
+  lab::Settings settings_;
+  std::string seed_, repeats_, out_ = "lab-report";
+  bool json_ = false, quiet_ = false;
+};
+
+}  // namespace
+
+void add_lab(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("lab", "What 1/sqrt(d_k) does: experiments, claims and a report");
+  const auto lab = std::make_shared<Lab>();
+  lab->add_to(*command);
+  command->callback([lab] { lab->run(); });
+}
+
+}  // namespace keel::cli

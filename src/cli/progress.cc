@@ -1,0 +1,41 @@
+#include "cli/progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+namespace keel::cli {
+namespace {
+
+// "1:05", "0:08"
+std::string clock_text(double seconds) {
+  const auto whole = static_cast<long>(seconds + 0.5);
+  return fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
+}  // namespace
+
+Progress::Progress(bool wanted) : shown_(wanted && ::isatty(STDERR_FILENO) != 0) {}
+
+void Progress::show(const std::string& what, double share) {
+  if (!shown_) return;
+  const std::lock_guard lock(mutex_);
+  const Clock::time_point now = Clock::now();
+  if (now - drawn_ < std::chrono::milliseconds(200)) return;
+  drawn_ = now;
+  const double elapsed = std::chrono::duration<double>(now - start_).count();
+  std::string left;
+  if (share > 0.02) left = fmt::format("  {} left", clock_text(elapsed * (1 - share) / share));
+  fmt::print(stderr, "\r\x1b[K{:3.0f} %  {}{}", 100 * share, what, left);
+  std::fflush(stderr);
+  line_ = true;
+}
+
+void Progress::clear() {
+  const std::lock_guard lock(mutex_);
+  if (line_) fmt::print(stderr, "\r\x1b[K");
+  line_ = false;
+}
+
+}  // namespace keel::cli

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lab/record.h"
+
+namespace keel::lab {
+
+// Where a run leaves what it found:
+//   NAME.json            an experiment: its settings, findings, figures and measurements
+//   NAME-FIGURE.csv      the numbers behind a figure
+//   claims.json, .csv    the ledger
+//   index.html           the report
+// Every file appears whole or not at all. Failures raise keel::Error (ErrorCode::io).
+class Folder {
+ public:
+  // Made where it is missing. That it can be written to is tried here, before any work.
+  explicit Folder(std::string path);
+
+  void save(const Record& record) const;
+
+  // What an earlier run of this version of Keel left, with the same profile, seed and repeats.
+  std::optional<Record> load(const Experiment& experiment, const Settings& settings) const;
+
+  // The ledger and the report on these.
+  void publish(const std::vector<Record>& records) const;
+
+  std::string report_path() const { return path_ + "/index.html"; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace keel::lab

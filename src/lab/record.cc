@@ -1,0 +1,32 @@
+#include "lab/record.h"
+
+#include "keel/attention.h"
+
+namespace keel::lab {
+
+Json identity(const Experiment& experiment, const Settings& settings) {
+  return {{"keel", version()},
+          {"experiment", experiment.name()},
+          {"profile", settings.full ? "full" : "quick"},
+          {"seed", settings.seed},
+          {"repeats", settings.repeats}};
+}
+
+Json to_json(const Record& record) {
+  Json json = identity(*record.experiment, record.settings);
+  json["question"] = record.experiment->question();
+  json.update(to_json(record.result));
+  return json;
+}
+
+std::vector<Entry> ledger(const std::vector<Record>& records) {
+  Measurements measurements;
+  std::set<std::string> experiments;
+  for (const Record& record : records) {
+    experiments.insert(record.experiment->name());
+    measurements.insert(record.result.measurements.begin(), record.result.measurements.end());
+  }
+  return ledger(measurements, experiments);
+}
+
+}  // namespace keel::lab

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <vector>
+
+#include "lab/claims/claims.h"
+#include "lab/experiment.h"
+
+namespace keel::lab {
+
+// An experiment that was run.
+struct Record {
+  const Experiment* experiment = nullptr;
+  Settings settings;
+  Result result;
+};
+
+// What makes two runs of an experiment the same run: version of Keel, name, profile, seed, repeats.
+Json identity(const Experiment& experiment, const Settings& settings);
+
+Json to_json(const Record& record);
+
+// The ledger of what was run.
+std::vector<Entry> ledger(const std::vector<Record>& records);
+
+}  // namespace keel::lab

@@ -1,0 +1,26 @@
+#include "lab/report/assets.h"
+
+// The assembler reads a file into the read-only data between two labels. CMake gives the paths, and builds this file
+// again when one of them changes.
+#define KEEL_ASSET(name, path)                                                         \
+  asm(".pushsection .rodata\n"                                                         \
+      "keel_lab_" #name "_begin:\n.incbin \"" path                                     \
+      "\"\n"                                                                           \
+      "keel_lab_" #name                                                                \
+      "_end:\n.byte 0\n"                                                               \
+      ".popsection\n");                                                                \
+  extern "C" const char keel_lab_##name##_begin[], keel_lab_##name##_end[];            \
+  namespace keel::lab::assets {                                                        \
+  std::string_view name() { return {keel_lab_##name##_begin, keel_lab_##name##_end}; } \
+  }
+
+KEEL_ASSET(page, KEEL_LAB_PAGE)
+KEEL_ASSET(style, KEEL_LAB_STYLE)
+KEEL_ASSET(charts, KEEL_LAB_CHARTS)
+#ifdef KEEL_LAB_D3
+KEEL_ASSET(d3, KEEL_LAB_D3)
+#else
+namespace keel::lab::assets {
+std::string_view d3() { return {}; }
+}  // namespace keel::lab::assets
+#endif
