@@ -7,7 +7,7 @@ FUZZ_SECONDS := 600
 SETUP := yes
 
 MAKEFLAGS += --no-print-directory
-.PHONY: help setup setup-dev build test lab bench sanitize tsan fuzz format tidy install clean
+.PHONY: help setup setup-dev build test lab bench sanitize tsan fuzz cross format tidy install clean
 
 help:  ## show this list
 	@echo 'Keel: scaled dot-product attention for C++20 and Python'
@@ -39,6 +39,12 @@ tsan: build/tsan/build.ninja  ## run the tests under the thread sanitizer
 fuzz: build/fuzz/build.ninja  ## fuzz for FUZZ_SECONDS
 	@cmake --build build/fuzz --target fuzzers -j $(JOBS)
 	@scripts/fuzz.sh build/fuzz $(FUZZ_SECONDS)
+
+cross:  ## compile the SIMD kernels for NEON, SVE and SVE2
+ifneq ($(SETUP),no)
+	@scripts/setup.sh cross
+endif
+	@scripts/cross.sh
 
 format: setup-dev  ## format every C and C++ file
 	@git ls-files -z '*.h' '*.cc' '*.c' | xargs -0 clang-format -i

@@ -3,6 +3,7 @@
 #
 #   scripts/setup.sh        what make build, test, lab, bench, sanitize and tsan need
 #   scripts/setup.sh dev    also what make format, tidy and fuzz need
+#   scripts/setup.sh cross  also what make cross needs
 set -euo pipefail
 
 build=(g++ cmake ninja-build pkg-config git)
@@ -10,6 +11,7 @@ library=(libhwy-dev libtbb-dev)
 programs=(libcli11-dev nlohmann-json3-dev libfmt-dev node-d3)
 tests=(libgtest-dev libgmock-dev libbenchmark-dev python3 python3-venv)
 dev=(clang clang-format clang-tidy libclang-rt-dev valgrind)
+cross=(g++-aarch64-linux-gnu)
 
 fail() {
   printf 'setup: %s\n' "$1" >&2
@@ -20,7 +22,8 @@ packages=("${build[@]}" "${library[@]}" "${programs[@]}" "${tests[@]}")
 for group in "$@"; do
   case $group in
     dev) packages+=("${dev[@]}") ;;
-    *) fail "unknown group '$group'; usage: scripts/setup.sh [dev]" ;;
+    cross) packages+=("${cross[@]}") ;;
+    *) fail "unknown group '$group'; usage: scripts/setup.sh [dev] [cross]" ;;
   esac
 done
 
