@@ -16,7 +16,8 @@ bool reach(const Layout& layout, std::int64_t& below, std::int64_t& above) {
   for (int i = 0; i < layout.rank; ++i) {
     std::int64_t span = 0;
     if (layout.strides[i] == std::numeric_limits<std::int64_t>::min()) return false;
-    if (__builtin_mul_overflow(magnitude(layout.strides[i]), layout.shape[i] - 1, &span)) return false;
+    const std::int64_t steps = std::max<std::int64_t>(layout.shape[i] - 1, 0);
+    if (__builtin_mul_overflow(magnitude(layout.strides[i]), steps, &span)) return false;
     if (__builtin_mul_overflow(span, layout.item, &span)) return false;
     std::int64_t& side = layout.strides[i] < 0 ? below : above;
     if (__builtin_add_overflow(side, span, &side)) return false;
@@ -95,7 +96,7 @@ std::int64_t count(const Layout& layout) {
 
 bool extent_fits(const Layout& layout) {
   std::int64_t below = 0, above = 0;
-  return is_empty(layout) || reach(layout, below, above);
+  return reach(layout, below, above);
 }
 
 bool has_distinct_elements(const Layout& layout) {

@@ -32,7 +32,8 @@ bool is_empty(const Layout& layout);
 // How many elements a view shows; INT64_MAX where that is not a number.
 std::int64_t count(const Layout& layout);
 
-// Whether all elements lie within 2^60 bytes, so that no offset can overflow.
+// Whether all elements lie within 2^60 bytes, so that no offset can overflow. A view without elements is asked the same
+// of its other dimensions: whoever walks those reckons with their strides.
 bool extent_fits(const Layout& layout);
 
 // Whether each element has a place of its own. Exact for layouts whose dimensions nest (each stride steps over all that

@@ -9,6 +9,21 @@ namespace {
 
 constexpr std::int64_t kMaxDropoutSize = std::int64_t{1} << 32;  // what the random numbers' counter can tell apart
 
+// Strides that take nobody anywhere may be any number, and were not checked: those of a view that is not given, and
+// along dimensions of size 0 or 1. They become those of a plain array, so that no offset made of them overflows.
+template <std::size_t Rank, class Pointer>
+void tidy(BasicView<Rank, Pointer>& view) {
+  if (!view.given()) view = {};
+  for (std::size_t i = 0; i < Rank; ++i) {
+    if (view.shape[i] <= 1) view.strides[i] = i + 1 == Rank ? 1 : 0;
+  }
+}
+void tidy_inputs(Problem& p) {
+  tidy(p.q), tidy(p.k), tidy(p.v);
+  Options& o = p.options;
+  tidy(o.scale_tensor), tidy(o.mask), tidy(o.bias), tidy(o.alibi), tidy(o.sinks);
+}
+
 void check_tensors(Checker& check, Problem& p) {
   check.floating("q", p.q);
   check.input("q", p.q);
@@ -219,6 +234,10 @@ Problem make_problem(const TensorView& q, const TensorView& k, const TensorView&
   check.shape<4>("out", out, {p.batch, p.q_heads, p.n_q, p.d_v}, "(B, H_q, N_q, d_v)");
   check_outputs(check, p);
   check.check_memory();
+  tidy_inputs(p);
+  Outputs& o = p.outputs;
+  tidy(p.out), tidy(o.lse), tidy(o.max_logit), tidy(o.entropy), tidy(o.max_weight), tidy(o.logit_mean);
+  tidy(o.logit_var), tidy(o.visible), tidy(o.weights);
   return p;
 }
 
@@ -238,6 +257,7 @@ BackwardProblem make_backward_problem(const BackwardInputs& in, const Gradients&
   check.dtype("out", in.out, {p.dtype});
   check.input("out", in.out);
   check.shape("out", in.out, out_shape, "(B, H_q, N_q, d_v)");
+  b.forward.out = {const_cast<void*>(in.out.data), in.out.dtype, in.out.shape, in.out.strides};
   check.dtype("lse", in.lse, {accumulation});
   check.input("lse", in.lse);
   check.shape("lse", in.lse, rows, "(B, H_q, N_q)");
@@ -278,6 +298,9 @@ BackwardProblem make_backward_problem(const BackwardInputs& in, const Gradients&
     check.shape<1>("dsinks", g.dsinks, {p.q_heads}, "(H_q)");
   }
   check.check_memory();
+  tidy_inputs(b.forward);
+  tidy(b.forward.out), tidy(b.lse), tidy(b.dout), tidy(b.dlse);
+  tidy(g.dq), tidy(g.dk), tidy(g.dv), tidy(g.dbias), tidy(g.dscale), tidy(g.dsinks);
   return b;
 }
 

@@ -247,9 +247,8 @@ void streaming_attention(const TensorView& q, const TensorView& k, const TensorV
 }
 
 void streaming_attention_backward(const BackwardInputs& inputs, const Gradients& gradients, const Options& options) {
-  BackwardProblem p = make_backward_problem(inputs, gradients, options);
+  const BackwardProblem p = make_backward_problem(inputs, gradients, options);
   if (!p.forward.has_pairs()) return attention_backward(inputs, gradients, options);
-  p.forward.out = {const_cast<void*>(inputs.out.data), inputs.out.dtype, inputs.out.shape, inputs.out.strides};
   p.forward.dtype == DType::f64 ? backward<double>(p) : backward<float>(p);
 }
 

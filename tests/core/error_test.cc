@@ -59,6 +59,9 @@ TEST(Errors, OfTheTensors) {
       {"[attention] k: expected elements within 2^60 bytes, got shape (2, 2, 5, 8) with strides "
        "(80, 40, 8, -9223372036854775808)",
        [](F& f) { f.k.strides[3] = std::numeric_limits<std::int64_t>::min(); }},
+      {"[attention] k: expected elements within 2^60 bytes, got shape (2, 2, 0, 8) with strides "
+       "(9223372036854775807, 40, 8, 1)",
+       [](F& f) { f.k.shape[2] = 0, f.k.strides[0] = std::numeric_limits<std::int64_t>::max(); }},
       {"[attention] q: expected a pointer to data of shape (2, 4, 3, 8), got null", [](F& f) { f.q.data = nullptr; }},
       {"[attention] k: expected a pointer to data of shape (2, 2, 5, 8), got null", [](F& f) { f.k.data = nullptr; }},
       {"[attention] v: expected a pointer to data of shape (2, 2, 5, 6), got null", [](F& f) { f.v.data = nullptr; }},

@@ -140,6 +140,7 @@ TEST(Extent, FitsUntilTwoToTheSixty) {
   EXPECT_FALSE(extent_fits({0, 8, 1, {3}, {std::numeric_limits<std::int64_t>::min()}}));
   EXPECT_FALSE(extent_fits({0, 1, 2, {2, 2}, {std::int64_t{1} << 59, -(std::int64_t{1} << 59)}}));
   EXPECT_TRUE(extent_fits({0, 8, 2, {0, 3}, {std::numeric_limits<std::int64_t>::max(), 7}}));
+  EXPECT_FALSE(extent_fits({0, 8, 2, {3, 0}, {std::numeric_limits<std::int64_t>::max(), 7}}));
   EXPECT_TRUE(extent_fits({0, 8, 2, {big, big}, {0, 0}}));
 }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "conformance/generator.h"
 #include "conformance/instance.h"
 #include "conformance/random.h"
@@ -81,6 +83,33 @@ TEST(Broadcast, DimensionsGetFullSizeAndStrideZero) {
   EXPECT_EQ(p.options.mask.strides, (std::array<std::int64_t, 4>{0, 0, 0, 0}));
   EXPECT_EQ(p.options.scale_tensor.shape, (std::array<std::int64_t, 3>{2, 1, 3}));
   EXPECT_EQ(p.options.scale_tensor.strides, (std::array<std::int64_t, 3>{0, 0, 0}));
+}
+
+// Strides along dimensions of size 1, and of views that are not given, may be anything: kernels multiply with them.
+TEST(Strides, ThatLeadNowhereBecomePlain) {
+  constexpr std::int64_t wild = std::numeric_limits<std::int64_t>::max();
+  float q = 1.0f, k[2] = {}, v[2] = {}, out = 0.0f;
+  Outputs outputs;
+  outputs.lse.strides = {wild, wild, wild};
+  const Problem p = make_problem({&q, DType::f32, {1, 1, 1, 1}, {wild, wild, wild, wild}},
+                                 {k, DType::f32, {1, 1, 2, 1}, {wild, wild, 1, wild}},
+                                 {v, DType::f32, {1, 1, 2, 1}, {wild, wild, -1, wild}},
+                                 {&out, DType::f32, {1, 1, 1, 1}, {wild, wild, wild, wild}}, {}, outputs);
+  EXPECT_EQ(p.q.strides, (std::array<std::int64_t, 4>{0, 0, 0, 1}));
+  EXPECT_EQ(p.k.strides, (std::array<std::int64_t, 4>{0, 0, 1, 1}));
+  EXPECT_EQ(p.v.strides, (std::array<std::int64_t, 4>{0, 0, -1, 1}));
+  EXPECT_EQ(p.out.strides, (std::array<std::int64_t, 4>{0, 0, 0, 1}));
+  EXPECT_EQ(p.outputs.lse.strides, (std::array<std::int64_t, 3>{0, 0, 1}));
+}
+
+TEST(BackwardProblems, HoldTheResultOfTheForwardCall) {
+  const conformance::Instance instance(conformance::random_case(3, 5000));
+  const conformance::GradientMemory memory = instance.gradient_memory();
+  const BackwardInputs inputs = instance.backward_inputs();
+  const BackwardProblem b = make_backward_problem(inputs, memory.gradients(), instance.options());
+  EXPECT_EQ(b.forward.out.data, inputs.out.data);
+  EXPECT_EQ(b.forward.out.shape, inputs.out.shape);
+  EXPECT_EQ(b.lse.data, inputs.lse.data);
 }
 
 TEST(Heads, OfQueriesReadKeyHeadsInOrder) {
