@@ -75,8 +75,7 @@ class Lab {
         ->check(kNotEmpty);
     command.add_option("--threads", settings_.threads, "At most this many threads; 0 for all")
         ->type_name("N")
-        ->check(kNotEmpty)
-        ->check(CLI::NonNegativeNumber);
+        ->check(kNotEmpty);
     command.add_option("--out", out_, "Folder for the results")
         ->type_name("DIR")
         ->capture_default_str()
@@ -89,6 +88,9 @@ class Lab {
   void run() {
     if (!seed_.empty()) settings_.seed = seed_number(seed_);
     if (!repeats_.empty()) settings_.repeats = repeats();
+    if (settings_.threads < 0) {
+      throw CLI::ValidationError("--threads", fmt::format("expected at least 0, got {}", settings_.threads));
+    }
     if (what_ == std::vector<std::string>{"list"}) return list();
     const bool claims = what_ == std::vector<std::string>{"claims"};
     const std::vector<const Experiment*> chosen = claims ? named({}) : named(what_);

@@ -1,6 +1,8 @@
 #include "lab/measure.h"
 
+#include <array>
 #include <cmath>
+#include <numeric>
 
 namespace keel::lab {
 namespace {
@@ -55,8 +57,14 @@ Matrix multiply_transposed(const Matrix& a, const Matrix& b) {
 }
 
 double dot(std::span<const double> a, std::span<const double> b) {
-  double sum = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  // Several sums at a time: one alone waits for each addition before the next.
+  std::array<double, 8> sums{};
+  std::size_t i = 0;
+  for (; i + sums.size() <= a.size(); i += sums.size()) {
+    for (std::size_t s = 0; s < sums.size(); ++s) sums[s] += a[i + s] * b[i + s];
+  }
+  double sum = std::accumulate(sums.begin(), sums.end(), 0.0);
+  for (; i < a.size(); ++i) sum += a[i] * b[i];
   return sum;
 }
 

@@ -12,7 +12,7 @@ double expected_entropy(std::int64_t n, double sigma) {
   struct Score {
     double s, exp_s, probability;
   };
-  const double step = std::min(sigma / 24, 0.125), reach = 9 * sigma;
+  const double step = std::min(sigma / 8, 0.25), reach = 9 * sigma;
   std::vector<Score> scores;
   double total = 0;
   for (double s = -reach; s <= reach; s += step) {
@@ -20,7 +20,7 @@ double expected_entropy(std::int64_t n, double sigma) {
     total += scores.back().probability;
   }
 
-  const double du = 0.0625, count = static_cast<double>(n);
+  const double du = 0.25, count = static_cast<double>(n);
   double log_z = 0, mean_s = 0;
   for (double u = -reach - 40; u <= reach + 6; u += du) {
     const double t = std::exp(u);
