@@ -50,7 +50,7 @@ format: setup-dev  ## format every C and C++ file
 	@git ls-files -z '*.h' '*.cc' '*.c' | xargs -0 clang-format -i
 
 tidy: setup-dev build  ## check every source with clang-tidy
-	@git ls-files -z 'src/*.cc' | xargs -0 -P $(JOBS) -n 1 sh -c 'clang-tidy -p build --quiet "$$0" 2>/dev/null'
+	@git ls-files -z 'src/*.cc' 'bench/*.cc' | xargs -0 -P $(JOBS) -n 1 sh -c 'clang-tidy -p build --quiet "$$0" 2>/dev/null'
 
 install: build  ## install below PREFIX
 	@cmake --install build --prefix '$(PREFIX)'

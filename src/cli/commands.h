@@ -19,6 +19,7 @@ struct CheckFailed : std::runtime_error {
 };
 
 void add_attend(CLI::App& app);
+void add_bench(CLI::App& app);
 void add_info(CLI::App& app);
 void add_lab(CLI::App& app);
 

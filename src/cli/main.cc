@@ -48,6 +48,7 @@ int run(int argc, char** argv) {
   add_attend(app);
   add_info(app);
   add_lab(app);
+  add_bench(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& request) {  // --help or --version

@@ -8,7 +8,7 @@ import re
 import sys
 from pathlib import Path
 
-# folder of src/ -> the folders it stands on. It may include those, and all that they stand on in turn.
+# folder -> the folders it stands on. It may include those, and all that they stand on in turn.
 STANDS_ON = {
     "core": [],
     "reference": ["core"],
@@ -20,8 +20,12 @@ STANDS_ON = {
     "api": ["plan", "reference"],
     "nn": ["api"],
     "lab": ["api", "nn", "io"],
-    "cli": ["api", "nn", "io", "lab"],
+    "bench": ["api"],
+    "cli": ["api", "nn", "io", "lab", "bench"],
 }
+
+# Of these, the folders that stand at the top beside src/.
+AT_THE_TOP = ("bench",)
 
 # The folders of libkeel, which links Highway and TBB alone.
 LIBRARY = {"core", "reference", "runtime", "cpu", "cuda", "plan", "api"}
@@ -77,6 +81,8 @@ def offence(path, bracket, name):
         return offence_in_public(bracket, name)
     if path.parts[0] == "src":
         return offence_in_src(path.parts[1], name)
+    if path.parts[0] in AT_THE_TOP:
+        return offence_in_src(path.parts[0], name)
     if path.parts[0] in PUBLIC_ONLY and name.split("/")[0] in STANDS_ON and "/" in name:
         return f"{path.parts[0]}/ uses the public headers alone, not {name}"
     return None
@@ -85,7 +91,7 @@ def offence(path, bracket, name):
 def offences(root):
     """All offences below `root` as "file:line: text", and the number of files read."""
     found, files = [], 0
-    for top in ("include", "src", *PUBLIC_ONLY):
+    for top in ("include", "src", *AT_THE_TOP, *PUBLIC_ONLY):
         for file in sorted((root / top).rglob("*")):
             if file.suffix not in SUFFIXES:
                 continue

@@ -49,6 +49,13 @@ class Includes(unittest.TestCase):
         self.accepted("src/cli/a.cc", '#include "lab/report.h"')
         self.accepted("src/core/a.cc", '#include "keel/view.h"')
 
+    def test_bench_stands_beside_src(self):
+        self.accepted("bench/a.cc", '#include "bench/row.h"')
+        self.accepted("bench/a.cc", '#include "core/problem.h"')
+        self.accepted("src/cli/a.cc", '#include "bench/measure.h"')
+        self.refused("bench/a.cc", '#include "cli/terminal.h"', "bench may not include cli")
+        self.refused("src/api/a.cc", '#include "bench/row.h"', "api may not include bench")
+
     def test_kernels_do_not_see_problem(self):
         self.refused("src/cpu/kernel-inl.h", '#include "core/problem.h"', "kernels never see Problem")
         self.accepted("src/cpu/kernel-inl.h", '#include "core/element.h"')

@@ -82,6 +82,17 @@ TEST_F(Failure, UsageIs2) {
       {{"info", "--causal", "top_left"}, "--causal: expected --plan"},
       {{"info", "--plan", "--shape", "1,8,1024"}, "--shape: expected 4 sizes"},
       {{"info", "--plan", "--shape", "1,8,1024,64", "--dtype", "f8"}, "--dtype: f8 not in"},
+      {{"bench", "--scenario", "forwards"},
+       "--scenario: expected some of forward, head-sizes, targets, dtypes, threads"},
+      {{"bench", "--scenario", "small,"}, "got ''"},
+      {{"bench", "--scenario", ""}, "--scenario: expected a value, got an empty one"},
+      {{"bench", "--scenario", "dtypes", "--dtype", "f32"}, "expected rows to measure, got none"},
+      {{"bench", "--repeats", "0"}, "--repeats"},
+      {{"bench", "--threads", "0"}, "--threads"},
+      {{"bench", "--target", "AVX1024"}, "--target: AVX1024 not in"},
+      {{"bench", "--dtype", "f8"}, "--dtype: f8 not in"},
+      {{"bench", "--seed", "-1"}, "--seed: expected an integer from 0 to 2^64 - 1"},
+      {{"bench", "forward"}, "not expected: forward"},
   };
   for (const auto& [arguments, message] : cases) expect_failure(arguments, 2, message);
 }

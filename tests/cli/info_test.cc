@@ -87,8 +87,11 @@ TEST(Info, PlanOfAWrongProblemIs3) {
 TEST(Program, HelpAndVersion) {
   const TemporaryFolder folder;
   EXPECT_EQ(keel(folder, {"--version"}).out, std::string("keel ") + version() + "\n");
-  for (const std::vector<std::string>& arguments :
-       {std::vector<std::string>{"--help"}, {"attend", "--help"}, {"info", "--help"}, {"attend", "-h"}}) {
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"--help"},
+                                                    {"attend", "--help"},
+                                                    {"info", "--help"},
+                                                    {"bench", "--help"},
+                                                    {"attend", "-h"}}) {
     const Result result = keel(folder, arguments);
     EXPECT_EQ(result.status, 0);
     EXPECT_EQ(result.err, "");

@@ -1,0 +1,133 @@
+#include "bench/arrays.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <random>
+
+#include "api/execute.h"
+#include "api/heads.h"
+#include "core/element.h"
+
+namespace keel::bench {
+namespace {
+
+constexpr std::align_val_t kAlignment{64};
+
+// Drawing every element would take longer than the measurements: a stretch is drawn, and repeated. Its length, a prime,
+// shifts it against rows of any size.
+constexpr std::int64_t kPattern = 262147;
+
+void repeat(const std::vector<std::byte>& pattern, const Buffer& to) {
+  const auto size = static_cast<std::int64_t>(pattern.size());
+  for (std::int64_t at = 0; at < to.bytes(); at += size) {
+    std::memcpy(to.data() + at, pattern.data(), static_cast<std::size_t>(std::min(size, to.bytes() - at)));
+  }
+}
+
+void fill_normal(const Buffer& to, DType dtype, std::mt19937_64& random) {
+  std::vector<std::byte> pattern(static_cast<std::size_t>(kPattern * size_of(dtype)));
+  std::normal_distribution<double> normal;
+  for (std::int64_t i = 0; i < kPattern; ++i) store(pattern.data(), dtype, i, normal(random));
+  repeat(pattern, to);
+}
+
+void fill_mask(const Buffer& to, std::mt19937_64& random) {
+  std::vector<std::byte> pattern(static_cast<std::size_t>(kPattern));
+  for (std::byte& x : pattern) x = random() % 8 != 0 ? std::byte{1} : std::byte{0};
+  repeat(pattern, to);
+}
+
+std::int64_t rows_of(const Case& c) { return c.q_heads * c.n_q; }
+
+}  // namespace
+
+Buffer::Buffer(std::int64_t bytes)
+    : data_(static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), kAlignment))), bytes_(bytes) {
+  std::memset(data_.get(), 1, static_cast<std::size_t>(bytes));  // pages of zeros would all be one page
+}
+
+void Buffer::Release::operator()(std::byte* memory) const { ::operator delete(memory, kAlignment); }
+
+Arrays::Arrays(std::span<const Case> cases, std::uint64_t seed) {
+  std::map<std::pair<char, DType>, std::int64_t> bytes;
+  std::int64_t mask_bytes = 0;
+  for (const Case& c : cases) {
+    const auto need = [&](char name, std::int64_t rows) {
+      std::int64_t& most = bytes[{name, c.dtype}];
+      most = std::max(most, rows * c.d * size_of(c.dtype));
+    };
+    need('q', rows_of(c));
+    need('o', rows_of(c));
+    need('k', c.kv_heads * c.n_k);
+    need('v', c.kv_heads * c.n_k);
+    if (c.mask) mask_bytes = std::max(mask_bytes, c.n_q * c.n_k);
+    if (c.reports != Reports::nothing) most_rows_ = std::max(most_rows_, rows_of(c));
+  }
+  std::mt19937_64 random(seed);
+  for (const auto& [key, size] : bytes) {
+    const auto at = buffers_.emplace(key, Buffer(size)).first;
+    if (key.first != 'o') fill_normal(at->second, key.second, random);
+  }
+  mask_ = Buffer(mask_bytes);
+  fill_mask(mask_, random);
+  rows_ = Buffer(kRowArrays * most_rows_ * 8);
+}
+
+TensorView Arrays::input(char name, const Case& c) const {
+  const std::array<std::int64_t, 4> shape = {1, name == 'q' ? c.q_heads : c.kv_heads, name == 'q' ? c.n_q : c.n_k, c.d};
+  return {buffers_.at({name, c.dtype}).data(), c.dtype, shape, contiguous_strides(shape)};
+}
+
+MutableTensorView Arrays::output(const Case& c) const {
+  const std::array<std::int64_t, 4> shape = {1, c.q_heads, c.n_q, c.d};
+  return {buffers_.at({'o', c.dtype}).data(), c.dtype, shape, contiguous_strides(shape)};
+}
+
+TensorView Arrays::mask(const Case& c) const {
+  const std::array<std::int64_t, 4> shape = {1, 1, c.n_q, c.n_k};
+  return {mask_.data(), DType::boolean, shape, contiguous_strides(shape)};
+}
+
+MutableRowView Arrays::row(int index, DType dtype, const Case& c) const {
+  const std::array<std::int64_t, 3> shape = {1, c.q_heads, c.n_q};
+  return {rows_.data() + index * most_rows_ * 8, dtype, shape, contiguous_strides(shape)};
+}
+
+Call::Call(const Case& c, const Arrays& arrays)
+    : q_(arrays.input('q', c)), k_(arrays.input('k', c)), v_(arrays.input('v', c)), out_(arrays.output(c)) {
+  options_.causal = c.causal;
+  options_.window = c.window;
+  options_.threads = c.threads;
+  if (c.mask) options_.mask = arrays.mask(c);
+  forced_.target = c.target;
+  if (c.reports == Reports::nothing) return;
+  const DType sums = accumulation_dtype(c.dtype);
+  outputs_.lse = arrays.row(0, sums, c);
+  outputs_.max_logit = arrays.row(1, sums, c);
+  outputs_.entropy = arrays.row(2, sums, c);
+  if (c.reports == Reports::usual) return;
+  outputs_.max_weight = arrays.row(3, sums, c);
+  outputs_.logit_mean = arrays.row(4, sums, c);
+  outputs_.logit_var = arrays.row(5, sums, c);
+  outputs_.visible = arrays.row(6, DType::i64, c);
+  heads_.resize(static_cast<std::size_t>(c.q_heads));
+}
+
+Problem Call::problem() {
+  outputs_.heads = heads_;
+  return make_problem(q_, k_, v_, out_, options_, outputs_);
+}
+
+Plan Call::plan() { return make_plan(problem(), machine(), forced_); }
+
+void Call::operator()() {
+  outputs_.heads = heads_;
+  if (forced_.target == 0) return attention(q_, k_, v_, out_, options_, outputs_);
+  Problem p = problem();  // as attention() does it, with a plan of our own
+  HeadRows rows(p);
+  execute(p, make_plan(p, machine(), forced_));
+  rows.reduce(p);
+}
+
+}  // namespace keel::bench

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "bench/case.h"
+#include "core/problem.h"
+#include "plan/plan.h"
+
+namespace keel::bench {
+
+// Memory in the caches' terms: aligned to 64 bytes, written to once so that it is there.
+class Buffer {
+ public:
+  Buffer() = default;
+  explicit Buffer(std::int64_t bytes);
+  std::byte* data() const { return data_.get(); }
+  std::int64_t bytes() const { return bytes_; }
+
+ private:
+  struct Release {
+    void operator()(std::byte* memory) const;
+  };
+  std::unique_ptr<std::byte, Release> data_;
+  std::int64_t bytes_ = 0;
+};
+
+// The arrays of all cases. They share memory, an array of each kind and dtype as large as the largest case needs, so
+// that a run costs no more of it than its largest case. Normally distributed values, the same for the same seed.
+class Arrays {
+ public:
+  Arrays(std::span<const Case> cases, std::uint64_t seed);
+
+  TensorView input(char name, const Case& c) const;  // 'q', 'k' or 'v'
+  MutableTensorView output(const Case& c) const;
+  TensorView mask(const Case& c) const;
+  MutableRowView row(int index, DType dtype, const Case& c) const;
+
+ private:
+  static constexpr int kRowArrays = 7;
+  std::map<std::pair<char, DType>, Buffer> buffers_;  // 'o' is the output
+  Buffer mask_, rows_;
+  std::int64_t most_rows_ = 0;
+};
+
+// A case bound to its arrays.
+class Call {
+ public:
+  Call(const Case& c, const Arrays& arrays);
+  void operator()();  // the whole of attention(): checks, plan, kernel
+  Problem problem();
+  Plan plan();
+
+ private:
+  TensorView q_, k_, v_;
+  MutableTensorView out_;
+  Options options_;
+  Outputs outputs_;
+  std::vector<HeadStatistics> heads_;
+  Forced forced_;
+};
+
+}  // namespace keel::bench

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "keel/attention.h"
+
+namespace keel::bench {
+
+// What a call is asked to report beside its output.
+enum class Reports { nothing, usual, everything };  // usual: lse, max_logit, entropy
+
+// One call of attention(): q (1, q_heads, n_q, d), k and v (1, kv_heads, n_k, d), all dense.
+struct Case {
+  std::int64_t q_heads = 4, kv_heads = 4;
+  std::int64_t n_q = 2048, n_k = 2048, d = 64;
+  DType dtype = DType::f32;
+  Causal causal = Causal::none;
+  Window window = {};
+  bool mask = false;  // a boolean mask (1, 1, n_q, n_k) with an eighth of the keys hidden, here and there
+  Reports reports = Reports::nothing;
+  int threads = 1;          // 0 leaves the number to the planner
+  std::int64_t target = 0;  // SIMD target as Highway counts them; 0 is the best there is
+};
+
+// "4×2048×64 causal", "32/8×1:32768×128": heads, queries (:keys where they differ), head size, and what else is set.
+std::string text_of(const Case& c);
+
+}  // namespace keel::bench

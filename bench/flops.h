@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/problem.h"
+
+namespace keel::bench {
+
+// How many scores the masks leave, over all entries, heads and queries: what must be computed, and no more.
+std::int64_t visible_scores(const Problem& problem);
+
+// A visible score takes d_k multiply-adds in q·k and d_v in p·v. The softmax is not counted.
+double forward_flops(const Problem& problem);
+
+// k and v, which a call must read at least once.
+double key_value_bytes(const Problem& problem);
+
+}  // namespace keel::bench

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <array>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/row.h"
+#include "bench/yardsticks.h"
+#include "plan/plan.h"
+
+namespace keel::bench {
+
+struct Discipline {
+  int repeats = 15;
+  double sample_seconds = 0.02;     // short calls are repeated until a sample lasts this long
+  double yardstick_seconds = 0.02;  // of the FMA loop
+  std::int64_t target = 0;          // of the FMA rates that every run tells; 0 is the best there is
+  std::uint64_t seed = 0;
+};
+
+// One visit to a row. Back to back: yardstick, baseline, subject, baseline, yardstick.
+struct Repeat {
+  double seconds = 0;                                          // a call of the subject
+  std::array<double, 2> yardstick{};                           // before and after: FLOP/s, or bytes/s
+  std::optional<std::array<double, 2>> baseline_seconds = {};  // before and after
+  double yardstick_share = 0;                                  // ÷ the mean of the two
+  double value = 0;                                            // of the row's metric
+};
+
+struct Result {
+  Row row;
+  std::string skipped;  // why nothing was measured; empty otherwise
+  Plan plan;            // of the subject
+  double flops = 0, key_value_bytes = 0;
+  std::int64_t calls = 1;  // a sample
+  std::optional<std::int64_t> resident_growth;
+  std::vector<Repeat> repeats;
+};
+
+// The metric of the fastest call beside the fastest yardstick or baseline of all repeats: what a machine at peace would
+// show, where the median shows this one.
+double fastest_value(const Result& result);
+
+struct Measurements {
+  std::vector<Result> results;  // in the order of the rows
+  Yardsticks yardsticks;
+  double seconds = 0;  // the whole run
+};
+
+// Told before each visit: what comes now, and the share of the time that has passed; 0 until a first round has shown
+// how long rows take.
+using Progress = std::function<void(const std::string& what, double share)>;
+
+// Measures all rows in rounds: every row is visited once in each, so that a disturbance of some seconds touches a
+// repeat of many rows and not all repeats of one. The first round is to warm up, and is forgotten. Rows of
+// Metric::extra_bytes are visited once, ahead of all, while no scratch memory is kept from earlier calls.
+Measurements measure(const std::vector<Row>& rows, const Discipline& discipline, const Progress& progress);
+
+}  // namespace keel::bench

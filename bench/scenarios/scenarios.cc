@@ -1,0 +1,22 @@
+#include "bench/scenarios/scenarios.h"
+
+namespace keel::bench {
+
+namespace {
+constexpr Scenario kScenarios[] = {
+    {"forward", "short and long, with and without a causal mask, as a share of the FMA peak", forward_rows},
+    {"head-sizes", "head sizes other than 64 and 128", head_size_rows},
+    {"targets", "AVX2 against its own FMA peak", target_rows},
+    {"dtypes", "f64 against its FMA peak; f16 and bf16 against f32", dtype_rows},
+    {"threads", "two threads against one", thread_rows},
+    {"decode", "one query over a long cache, as a share of the read bandwidth", decode_rows},
+    {"statistics", "what reporting about the softmax costs", statistics_rows},
+    {"mask", "what a dense mask costs, and what a window saves", mask_rows},
+    {"small", "the time of a call with next to nothing to do", small_rows},
+    {"memory", "memory beyond inputs and outputs for a long sequence", memory_rows},
+};
+}  // namespace
+
+std::span<const Scenario> scenarios() { return kScenarios; }
+
+}  // namespace keel::bench

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "bench/row.h"
+
+// What `keel bench` measures: a file a scenario. Goals are those the kernels were written for, stated for an AVX-512
+// machine. A new scenario is a file here and a line in scenarios.cc.
+namespace keel::bench {
+
+struct Scenario {
+  std::string_view name, about;
+  std::vector<Row> (*rows)(bool quick);  // quick: shorter calls, never other kinds of calls
+};
+
+std::span<const Scenario> scenarios();
+
+// Enough heads for a call to be a call, few enough for many of them.
+constexpr std::int64_t heads(bool quick) { return quick ? 2 : 4; }
+
+std::vector<Row> forward_rows(bool quick);
+std::vector<Row> head_size_rows(bool quick);
+std::vector<Row> target_rows(bool quick);
+std::vector<Row> dtype_rows(bool quick);
+std::vector<Row> thread_rows(bool quick);
+std::vector<Row> decode_rows(bool quick);
+std::vector<Row> statistics_rows(bool quick);
+std::vector<Row> mask_rows(bool quick);
+std::vector<Row> small_rows(bool quick);
+std::vector<Row> memory_rows(bool quick);
+
+}  // namespace keel::bench

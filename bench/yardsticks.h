@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "bench/arrays.h"
+#include "keel/dtype.h"
+
+namespace keel::bench {
+
+// What the machine can do at most, measured beside what is compared with it. Every measurement is kept.
+class Yardsticks {
+ public:
+  // A measurement of the FMA rate lasts about `seconds`.
+  explicit Yardsticks(double seconds) : seconds_(seconds) {}
+
+  // FLOP/s of fused multiply-adds that touch registers only, on `threads` threads at once. Of the two types that
+  // kernels accumulate in, f32 and f64.
+  double fma(DType dtype, std::int64_t target, int threads);
+
+  // Bytes/s of reading once, front to back, more memory than any cache holds; each thread has a part of its own.
+  double read(std::int64_t target, int threads);
+
+  struct Kind {
+    bool reads = false;
+    DType dtype = DType::f32;  // of fma
+    std::int64_t target = 0;
+    int threads = 1;
+    friend bool operator<(const Kind& a, const Kind& b) {
+      return std::tie(a.reads, a.dtype, a.target, a.threads) < std::tie(b.reads, b.dtype, b.target, b.threads);
+    }
+  };
+  const std::map<Kind, std::vector<double>>& measured() const { return measured_; }
+  std::int64_t read_bytes() const { return memory_.bytes(); }
+
+ private:
+  double seconds_;
+  Buffer memory_;
+  std::map<std::pair<DType, std::int64_t>, std::int64_t> steps_;  // of the FMA loop, for seconds_
+  std::map<Kind, std::vector<double>> measured_;
+};
+
+}  // namespace keel::bench
