@@ -27,7 +27,7 @@ struct Sampled {
   // Chooses `calls` for samples of at least `seconds`. The first call, which may have to find memory and wake threads,
   // counts only where it is long enough to hide that.
   void calibrate(double seconds) {
-    if (time() > 10 * seconds) return;
+    if (time() > 2 * seconds) return;
     for (double took = time(); took * static_cast<double>(calls) < seconds; took = time()) {
       calls = static_cast<std::int64_t>(std::ceil(1.1 * seconds / took));
     }
