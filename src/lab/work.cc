@@ -1,10 +1,11 @@
 #include "lab/work.h"
 
-#include <oneapi/tbb/parallel_for.h>
-#include <oneapi/tbb/task_arena.h>
-
+#include <algorithm>
 #include <mutex>
 #include <numeric>
+
+#include "runtime/machine.h"
+#include "runtime/parallel.h"
 
 namespace keel::lab {
 
@@ -14,23 +15,20 @@ Observer& Work::nobody() {
 }
 
 void Work::sweep(double share, const std::vector<double>& costs, const std::function<void(std::size_t)>& task) {
+  std::vector<std::size_t> order(costs.size());  // heavy ones first
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return costs[a] > costs[b]; });
   const double total = std::accumulate(costs.begin(), costs.end(), 0.0);
   double finished = 0;
   std::mutex mutex;
-  tbb::task_arena arena(settings_.threads > 0 ? settings_.threads : tbb::task_arena::automatic);
-  arena.execute([&] {
-    tbb::parallel_for(
-        tbb::blocked_range<std::size_t>(0, costs.size(), 1),
-        [&](const tbb::blocked_range<std::size_t>& range) {
-          for (std::size_t i = range.begin(); i < range.end(); ++i) {
-            if (observer_.stop()) throw Stopped{};
-            task(i);
-            const std::lock_guard lock(mutex);
-            finished += costs[i];
-            observer_.progress(done_ + share * finished / total);
-          }
-        },
-        tbb::simple_partitioner{});
+  const int threads = settings_.threads > 0 ? settings_.threads : machine().threads;
+  parallel_tasks(static_cast<std::int64_t>(order.size()), threads, [&](std::int64_t turn) {
+    if (observer_.stop()) throw Stopped{};
+    const std::size_t i = order[static_cast<std::size_t>(turn)];
+    task(i);
+    const std::lock_guard lock(mutex);
+    finished += costs[i];
+    observer_.progress(done_ + share * finished / total);
   });
   done_ += share;
 }

@@ -31,11 +31,8 @@ class Evidence {
  public:
   explicit Evidence(const Measurements& measurements) : measurements_(measurements) {}
 
-  const Measurement& operator()(const std::string& key) {
-    const Measurement& m = measurements_.at(key);
-    used_[key] = m;
-    return m;
-  }
+  // Raises keel::Error where nothing was measured under this key.
+  const Measurement& operator()(const std::string& key);
   const Measurements& used() const { return used_; }
 
  private:

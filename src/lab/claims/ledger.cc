@@ -1,5 +1,8 @@
+#include <fmt/format.h>
+
 #include <map>
 
+#include "keel/error.h"
 #include "lab/claims/claims.h"
 
 namespace keel::lab {
@@ -29,6 +32,14 @@ std::string Verdict::text() const {
       return "does not hold";
   }
   return "";
+}
+
+const Measurement& Evidence::operator()(const std::string& key) {
+  const auto found = measurements_.find(key);
+  if (found == measurements_.end()) {
+    throw Error(ErrorCode::bad_file, fmt::format("[lab] expected a measurement {} in the results, got none", key));
+  }
+  return used_[key] = found->second;
 }
 
 const std::vector<Claim>& claims() {

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "keel/attention.h"
-#include "lab/report/assets.h"
 
 namespace keel::lab {
 namespace {
@@ -199,8 +198,8 @@ std::string filled(std::string_view page, const std::vector<std::pair<std::strin
 
 }  // namespace
 
-std::string report(const std::vector<Record>& records, const std::vector<Entry>& ledger) {
-  const bool charts = !assets::d3().empty();
+std::string report(const std::vector<Record>& records, const std::vector<Entry>& ledger, std::string_view d3) {
+  const bool charts = !d3.empty();
   std::string sections;
   for (const Record& record : records) sections += section_html(record, ledger);
   const Settings settings = records.empty() ? Settings{} : records.front().settings;
@@ -218,7 +217,7 @@ std::string report(const std::vector<Record>& records, const std::vector<Entry>&
                          : "<p class=\"notice\">This program was built without D3, so charts are left out. Their "
                            "numbers are under each figure. To have the charts, install Debian's node-d3 (or give "
                            "-DKEEL_D3=file to CMake) and build again.</p>"},
-       {"d3", std::string(assets::d3())},
+       {"d3", std::string(d3)},
        {"data", charts ? data_json(records) : "{}"},
        {"charts", std::string(assets::charts())}});
 }

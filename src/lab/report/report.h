@@ -1,14 +1,18 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lab/record.h"
+#include "lab/report/assets.h"
 
 namespace keel::lab {
 
 // One HTML page that needs nothing but itself: the ledger first, then a section an experiment. Numbers and texts are
-// plain HTML; charts are drawn over them where D3 was built in and scripts run.
-std::string report(const std::vector<Record>& records, const std::vector<Entry>& ledger);
+// plain HTML; charts are drawn beside them by `d3`, the text of d3.min.js. Where that is empty the page says why there
+// are none.
+std::string report(const std::vector<Record>& records, const std::vector<Entry>& ledger,
+                   std::string_view d3 = assets::d3());
 
 }  // namespace keel::lab
