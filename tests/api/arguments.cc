@@ -85,7 +85,7 @@ void spoil(Generator& random, Arena& arena, BasicView<Rank, Pointer>& view) {
       view.shape[i] = wild_size(random);
       break;
     case 1:
-      view.shape[i] += random.integer(-1, 1);
+      view.shape[i] = random.integer(-1, 6);
       break;
     case 2:
     case 3:
