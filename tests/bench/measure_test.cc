@@ -25,6 +25,15 @@ TEST(Summary, MedianAndQuartiles) {
   EXPECT_EQ(summary_of(one).upper, 7);
 }
 
+TEST(Yardsticks, KeepWhatTheyMeasureByKind) {
+  const std::int64_t target = machine().target_bits.front();
+  Yardsticks yardsticks(1e-3);
+  for (const int threads : {1, 2, 2}) EXPECT_GT(yardsticks.fma(DType::f64, target, threads), 0);
+  const auto& measured = yardsticks.measured();
+  EXPECT_EQ(measured.size(), 2u);
+  EXPECT_EQ(measured.at({false, DType::f64, target, 2}).size(), 2u);
+}
+
 constexpr Discipline kShort{.repeats = 3, .sample_seconds = 1e-4, .yardstick_seconds = 1e-4};
 
 Case tiny(std::int64_t n) { return {.q_heads = 1, .kv_heads = 1, .n_q = n, .n_k = n, .d = 16}; }
