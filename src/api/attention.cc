@@ -7,7 +7,7 @@
 
 #include "api/execute.h"
 #include "api/heads.h"
-#include "core/element.h"
+#include "api/zero.h"
 #include "core/problem.h"
 #include "plan/plan.h"
 #include "reference/reference.h"
@@ -24,27 +24,6 @@ void run(const char* operation, Work work) {
   } catch (const std::bad_alloc&) {
     throw Error(ErrorCode::out_of_memory,
                 std::string("[") + operation + "] expected memory for the workspace, got none from the system");
-  }
-}
-
-// 0 in every element; a dimension of stride 0 is one place.
-template <std::size_t Rank>
-void zero(const BasicView<Rank, void*>& view) {
-  if (!view.given()) return;
-  std::array<std::int64_t, 4> count{1, 1, 1, 1}, strides{};
-  for (std::size_t i = 0; i < Rank; ++i) {
-    count[i] = view.strides[i] == 0 ? std::min<std::int64_t>(view.shape[i], 1) : view.shape[i];
-    strides[i] = view.strides[i];
-  }
-  if (std::min({count[0], count[1], count[2], count[3]}) == 0) return;
-  for (std::int64_t b = 0; b < count[0]; ++b) {
-    for (std::int64_t h = 0; h < count[1]; ++h) {
-      for (std::int64_t n = 0; n < count[2]; ++n) {
-        for (std::int64_t d = 0; d < count[3]; ++d) {
-          store(view.data, view.dtype, b * strides[0] + h * strides[1] + n * strides[2] + d * strides[3], 0.0);
-        }
-      }
-    }
   }
 }
 
@@ -72,7 +51,7 @@ void attention_backward(const BackwardInputs& inputs, const Gradients& gradients
       zero(gradients.dsinks);
       return;
     }
-    reference::attention_backward(problem);  // no fast kernel serves it yet
+    execute(problem, make_plan(problem, machine()));
   });
 }
 

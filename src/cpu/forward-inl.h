@@ -42,8 +42,7 @@ class ForwardTaskRunner {
         head_(*task.head),
         rows_(task.row_end - task.row_begin),
         scratch_(call, workspace),
-        dropout_(call.dropout, call.seed),
-        dense_(HasDenseTerms(call, *task.head)) {}
+        dropout_(call.dropout, call.seed) {}
 
   void Run() {
     LoadQueries();
@@ -92,15 +91,10 @@ class ForwardTaskRunner {
     std::fill_n(scratch_.q + rows_ * scratch_.ldq, tail * scratch_.ldq, T{0});
   }
 
-  // The keys of [begin, end) that any of the rows [r, r + rows) sees, in the block's count.
+  // The keys of the block that any of the rows [r, r + rows) sees, in the block's count.
   Range Needed(std::int64_t r, std::int64_t rows, Range block, std::int64_t first) const {
-    Range needed = {INT64_MAX, 0};
-    for (std::int64_t x = r; x < r + rows; ++x) {
-      const Range keys = Clip(scratch_.keys[x], block);
-      if (!keys.empty()) needed = {std::min(needed.begin, keys.begin), std::max(needed.end, keys.end)};
-    }
-    if (needed.empty()) return {0, 0};
-    return {needed.begin - first, needed.end - first};
+    const Range needed = NeededKeys(scratch_.keys + r, rows, block);
+    return needed.empty() ? needed : Range{needed.begin - first, needed.end - first};
   }
 
   // Scores of a strip against the panels that cover `needed`, packed when a first strip asks for them.
@@ -127,17 +121,8 @@ class ForwardTaskRunner {
     return {panels.begin * width, panels.end * width};
   }
 
-  // Passes 2 of one row; false when nothing of the block is visible to it.
-  std::int64_t MaskRow(const RowBlock& row, T* s) {
-    if (dense_ && !row.seen.empty()) return ApplyDenseTerms<T>(call_, head_, row, scratch_.dense, s);
-    if (row.seen.begin > row.computed.begin || row.seen.end < row.computed.end) HideOutside(row, s);
-    return row.seen.end - row.seen.begin;
-  }
-
   RowBlock BlockOf(std::int64_t r, Range block, std::int64_t first, Range computed) const {
-    Range seen = Clip(scratch_.keys[r], block);
-    seen = seen.empty() ? Range{computed.begin, computed.begin} : Range{seen.begin - first, seen.end - first};
-    return {HeadOf(r), Query(r), first, computed, seen};
+    return BlockOfRow(HeadOf(r), Query(r), scratch_.keys[r], block, first, computed);
   }
 
   void TakeBlock(Range block, std::int64_t first, const States<T>& states) {
@@ -153,7 +138,7 @@ class ForwardTaskRunner {
         T* const s = scratch_.s + x * scratch_.lds;
         RowState<T>& state = states.rows[r + x];
         const RowBlock row = BlockOf(r + x, block, first, computed);
-        const std::int64_t visible = MaskRow(row, s);  // pass 2
+        const std::int64_t visible = MaskRow(call_, head_, row, scratch_.dense, s);  // pass 2
         scratch_.factor[x] =
             JoinBlock<T, kEntropy, kMoments>(s, computed, visible == call_.tiles.key_block, state);  // pass 3
         if (call_.dropout > 0) ApplyDropout<T>(dropout_, head_, row, s);
@@ -241,7 +226,7 @@ class ForwardTaskRunner {
 
   void WriteWeightRow(const RowBlock& row, std::int64_t r, T* s) {
     const hn::ScalableTag<T> d;
-    MaskRow(row, s);
+    MaskRow(call_, head_, row, scratch_.dense, s);
     const RowState<T>& state = scratch_.total.rows[r];
     const auto m = hn::Set(d, state.m), norm = hn::Set(d, T{1} / state.l);  // NaN where the row has a NaN
     for (std::int64_t y = row.computed.begin; y < row.computed.end; y += scratch_.lanes) {
@@ -276,7 +261,6 @@ class ForwardTaskRunner {
   const std::int64_t rows_;
   const Scratch<T> scratch_;
   const Dropout dropout_;
-  const bool dense_;
   Range all_keys_;
   std::int64_t values_begin_ = 0;  // first key of the block whose value is packed
 };

@@ -1,4 +1,4 @@
-// The one matrix product: both q·kᵀ and p·v are a few rows of A times a panel of B.
+// The one matrix product: q·kᵀ, p·v and those of the backward pass are a few rows of A times a panel of B.
 #if defined(KEEL_CPU_GEMM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KEEL_CPU_GEMM_INL_H_
 #undef KEEL_CPU_GEMM_INL_H_
@@ -27,9 +27,10 @@ constexpr int kTileVectors = 2;
 
 // C (MR, NV vectors) from A (MR, k) and B (k, NV vectors) of any dtype, C aligned:
 //   kAccumulate:  C = alpha_r · C + A·B      else:  C = A·B
+//   kTransposed:  A is given as its transpose, (k, MR) with rows lda apart
 // Each element is one chain of fused multiply-adds in the order of k, whatever MR and NV are. Bound by the FMA ports:
 // MR·NV of them against NV loads and MR broadcasts a step.
-template <int MR, int NV, bool kAccumulate, class T, class S>
+template <int MR, int NV, bool kAccumulate, bool kTransposed, class T, class S>
 HWY_NOINLINE void MatrixTile(const T* HWY_RESTRICT a, std::ptrdiff_t lda, const S* HWY_RESTRICT b, std::ptrdiff_t ldb,
                              std::ptrdiff_t k, const T* HWY_RESTRICT alpha, T* HWY_RESTRICT c, std::ptrdiff_t ldc) {
   const hn::ScalableTag<T> d;
@@ -43,7 +44,7 @@ HWY_NOINLINE void MatrixTile(const T* HWY_RESTRICT a, std::ptrdiff_t lda, const 
 
 #define KEEL_ROW(r)                                             \
   if constexpr (MR > r) {                                       \
-    const V x = hn::Set(d, a[r * lda]);                         \
+    const V x = hn::Set(d, a[kTransposed ? r : r * lda]);       \
     c##r##0 = hn::MulAdd(x, b0, c##r##0);                       \
     if constexpr (NV > 1) c##r##1 = hn::MulAdd(x, b1, c##r##1); \
     if constexpr (NV > 2) c##r##2 = hn::MulAdd(x, b2, c##r##2); \
@@ -61,7 +62,7 @@ HWY_NOINLINE void MatrixTile(const T* HWY_RESTRICT a, std::ptrdiff_t lda, const 
     KEEL_ROW(3)                                        \
     KEEL_ROW(4)                                        \
     KEEL_ROW(5)                                        \
-    ++a;                                               \
+    a += kTransposed ? lda : 1;                        \
     b += ldb;                                          \
   }
   std::ptrdiff_t step = 0;
@@ -95,19 +96,19 @@ HWY_NOINLINE void MatrixTile(const T* HWY_RESTRICT a, std::ptrdiff_t lda, const 
 #undef KEEL_PUT
 }
 
-template <int NV, bool kAccumulate, class T, class S>
+template <int NV, bool kAccumulate, bool kTransposed, class T, class S>
 HWY_INLINE void MatrixRows(int rows, const T* a, std::ptrdiff_t lda, const S* b, std::ptrdiff_t ldb, std::ptrdiff_t k,
                            const T* alpha, T* c, std::ptrdiff_t ldc) {
   switch (rows) {
     case 1:
-      return MatrixTile<1, NV, kAccumulate>(a, lda, b, ldb, k, alpha, c, ldc);
+      return MatrixTile<1, NV, kAccumulate, kTransposed>(a, lda, b, ldb, k, alpha, c, ldc);
     case 2:
-      return MatrixTile<2, NV, kAccumulate>(a, lda, b, ldb, k, alpha, c, ldc);
+      return MatrixTile<2, NV, kAccumulate, kTransposed>(a, lda, b, ldb, k, alpha, c, ldc);
     case 3:
     case 4:
-      return MatrixTile<4, NV, kAccumulate>(a, lda, b, ldb, k, alpha, c, ldc);
+      return MatrixTile<4, NV, kAccumulate, kTransposed>(a, lda, b, ldb, k, alpha, c, ldc);
     default:
-      return MatrixTile<6, NV, kAccumulate>(a, lda, b, ldb, k, alpha, c, ldc);
+      return MatrixTile<6, NV, kAccumulate, kTransposed>(a, lda, b, ldb, k, alpha, c, ldc);
   }
 }
 
@@ -119,37 +120,46 @@ HWY_INLINE void Scores(int rows, const T* q, std::ptrdiff_t ldq, const T* panel,
   const auto width = static_cast<std::ptrdiff_t>(kTileVectors * hn::Lanes(hn::ScalableTag<T>()));
   switch (vectors) {
     case 1:
-      return MatrixRows<1, false, T, T>(rows, q, ldq, panel, width, d_k, nullptr, s, lds);
+      return MatrixRows<1, false, false, T, T>(rows, q, ldq, panel, width, d_k, nullptr, s, lds);
     case 2:
-      return MatrixRows<2, false, T, T>(rows, q, ldq, panel, width, d_k, nullptr, s, lds);
+      return MatrixRows<2, false, false, T, T>(rows, q, ldq, panel, width, d_k, nullptr, s, lds);
     case 3:
-      return MatrixRows < kTileVectors == 4 ? 3 : 2, false, T, T > (rows, q, ldq, panel, width, d_k, nullptr, s, lds);
+      return MatrixRows<kTileVectors == 4 ? 3 : 2, false, false, T, T>(rows, q, ldq, panel, width, d_k, nullptr, s, lds);
     default:
-      return MatrixRows<kTileVectors, false, T, T>(rows, q, ldq, panel, width, d_k, nullptr, s, lds);
+      return MatrixRows<kTileVectors, false, false, T, T>(rows, q, ldq, panel, width, d_k, nullptr, s, lds);
   }
 }
 
-// o = alpha·o + p·v over `keys` keys, `vectors` vectors wide: full tiles first, the rest split evenly.
+// C = alpha·C + A·B for up to kRowTile rows of C, `vectors` ≤ kTileVectors of them.
+template <bool kTransposed, class T, class S>
+HWY_INLINE void AddProduct(int rows, const T* a, std::ptrdiff_t lda, const S* b, std::ptrdiff_t ldb, std::ptrdiff_t k,
+                           const T* alpha, T* c, std::ptrdiff_t ldc, std::ptrdiff_t vectors) {
+  switch (vectors) {
+    case 1:
+      return MatrixRows<1, true, kTransposed, T, S>(rows, a, lda, b, ldb, k, alpha, c, ldc);
+    case 2:
+      return MatrixRows<2, true, kTransposed, T, S>(rows, a, lda, b, ldb, k, alpha, c, ldc);
+    case 3:
+      return MatrixRows<kTileVectors == 4 ? 3 : 2, true, kTransposed, T, S>(rows, a, lda, b, ldb, k, alpha, c, ldc);
+    default:
+      return MatrixRows<kTileVectors, true, kTransposed, T, S>(rows, a, lda, b, ldb, k, alpha, c, ldc);
+  }
+}
+
+// How many vectors the next tile takes of those that are left: full tiles first, the rest split evenly.
+HWY_INLINE std::ptrdiff_t NextWidth(std::ptrdiff_t vectors) {
+  if (vectors > kTileVectors && vectors < 2 * kTileVectors) return (vectors + 1) / 2;
+  return vectors < kTileVectors ? vectors : kTileVectors;
+}
+
+// o = alpha·o + p·v over `keys` keys, `vectors` vectors wide.
 template <class T, class S>
 HWY_INLINE void WeightedSum(int rows, const T* p, std::ptrdiff_t ldp, const S* v, std::ptrdiff_t ldv,
                             std::ptrdiff_t keys, const T* alpha, T* o, std::ptrdiff_t ldo, std::ptrdiff_t vectors) {
   const auto n = static_cast<std::ptrdiff_t>(hn::Lanes(hn::ScalableTag<T>()));
   while (vectors > 0) {
-    std::ptrdiff_t width = vectors < kTileVectors ? vectors : kTileVectors;
-    if (vectors > kTileVectors && vectors < 2 * kTileVectors) width = (vectors + 1) / 2;
-    switch (width) {
-      case 1:
-        MatrixRows<1, true, T, S>(rows, p, ldp, v, ldv, keys, alpha, o, ldo);
-        break;
-      case 2:
-        MatrixRows<2, true, T, S>(rows, p, ldp, v, ldv, keys, alpha, o, ldo);
-        break;
-      case 3:
-        MatrixRows<kTileVectors == 4 ? 3 : 2, true, T, S>(rows, p, ldp, v, ldv, keys, alpha, o, ldo);
-        break;
-      default:
-        MatrixRows<kTileVectors, true, T, S>(rows, p, ldp, v, ldv, keys, alpha, o, ldo);
-    }
+    const std::ptrdiff_t width = NextWidth(vectors);
+    AddProduct<false, T, S>(rows, p, ldp, v, ldv, keys, alpha, o, ldo, width);
     v += width * n;
     o += width * n;
     vectors -= width;

@@ -33,6 +33,16 @@ HWY_INLINE Range VisibleKeys(const ForwardCall& call, const ForwardHead& head, s
   return begin < end ? Range{begin, end} : Range{0, 0};
 }
 
+// The keys of `block` that any of the rows sees, {0, 0} when there are none.
+HWY_INLINE Range NeededKeys(const Range* keys, std::int64_t rows, Range block) {
+  Range needed = {INT64_MAX, 0};
+  for (std::int64_t x = 0; x < rows; ++x) {
+    const Range seen = Clip(keys[x], block);
+    if (!seen.empty()) needed = {std::min(needed.begin, seen.begin), std::max(needed.end, seen.end)};
+  }
+  return needed.empty() ? Range{0, 0} : needed;
+}
+
 // A block of one row's scores: s[x] belongs to key first + x, for x in `computed` (whole vectors), of which `seen` is
 // what VisibleKeys() leaves.
 struct RowBlock {
@@ -40,6 +50,14 @@ struct RowBlock {
   std::int64_t first = 0;
   Range computed, seen;
 };
+
+// A row that sees `keys` of the whole sequence, in the block of keys from `first` on.
+HWY_INLINE RowBlock BlockOfRow(std::int64_t g, std::int64_t i, Range keys, Range block, std::int64_t first,
+                               Range computed) {
+  const Range seen = Clip(keys, block);
+  if (seen.empty()) return {g, i, first, computed, {computed.begin, computed.begin}};
+  return {g, i, first, computed, {seen.begin - first, seen.end - first}};
+}
 
 // Scores outside `seen` become −inf.
 template <class T>
@@ -140,6 +158,15 @@ HWY_NOINLINE std::int64_t ApplyDenseTerms(const ForwardCall& call, const Forward
     hn::Store(hn::IfThenElse(keep, v, hidden), d, s + x);
   }
   return visible;
+}
+
+// All that stands between a row's scores and its softmax. Returns how many keys of the block stay visible.
+template <class T>
+HWY_INLINE std::int64_t MaskRow(const ForwardCall& call, const ForwardHead& head, const RowBlock& row,
+                                const DenseScratch<T>& scratch, T* HWY_RESTRICT s) {
+  if (!row.seen.empty() && HasDenseTerms(call, head)) return ApplyDenseTerms<T>(call, head, row, scratch, s);
+  if (row.seen.begin > row.computed.begin || row.seen.end < row.computed.end) HideOutside(row, s);
+  return row.seen.end - row.seen.begin;
 }
 
 // Whether query i of head g sees key j, by every mask: the slow question, asked where v is not finite.

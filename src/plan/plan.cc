@@ -37,6 +37,45 @@ std::int64_t choose_row_block(std::int64_t bytes_a_row, std::int64_t key_block, 
   return whole(std::clamp<std::int64_t>(block, 1, std::max<std::int64_t>(rows, 1)), kRowGranule);
 }
 
+// How large a problem is.
+struct Extent {
+  std::int64_t keys = 0;   // of its longest entry
+  std::int64_t rows = 0;   // of its longest entry's head group
+  std::int64_t heads = 0;  // head groups of all entries
+  double flops = 0;        // of the forward pass, masks aside
+};
+
+Extent extent_of(const Problem& p) {
+  const std::int64_t group = p.kv_heads > 0 ? p.q_heads / p.kv_heads : 1;
+  Extent extent = {p.n_k, p.n_q * group, p.entries() * p.kv_heads};
+  if (p.packed() || !p.options.k_lengths.empty()) {
+    extent.keys = extent.rows = 0;
+    for (std::int64_t e = 0; e < p.entries(); ++e) {
+      const Entry entry = p.entry(e);
+      extent.keys = std::max(extent.keys, entry.k_len);
+      extent.rows = std::max(extent.rows, entry.q_rows * group);
+    }
+  }
+  extent.flops = 2.0 * static_cast<double>(p.d_k + p.d_v) * static_cast<double>(p.q_heads) *
+                 static_cast<double>(p.n_q) * static_cast<double>(p.batch) * static_cast<double>(extent.keys);
+  return extent;
+}
+
+template <class Because>
+std::int64_t choose_target(const Machine& machine, const Forced& forced, const Because& because) {
+  const std::int64_t target = forced.target != 0 ? forced.target : machine.target_bits.front();
+  because("target ", hwy::TargetName(target), forced.target != 0 ? ", as asked for" : ", the best of this CPU");
+  return target;
+}
+
+template <class Because>
+int choose_threads(const Problem& p, const Machine& machine, double flops, const Because& because) {
+  const int threads = p.options.threads > 0 ? p.options.threads : machine.threads;
+  if (threads <= 1 || flops >= kAloneFlops) return threads;
+  because("one thread: ", flops / 1e6, " MFLOP are done before another wakes");
+  return 1;
+}
+
 }  // namespace
 
 Plan make_plan(const Problem& p, const Machine& machine, const Forced& forced, std::vector<std::string>* reasons) {
@@ -50,31 +89,11 @@ Plan make_plan(const Problem& p, const Machine& machine, const Forced& forced, s
     plan.workspace_bytes = p.n_k * 41 + (p.n_q * p.d_k + p.n_k * (p.d_k + p.d_v)) * 8;
     return plan;
   }
-  plan.target = forced.target != 0 ? forced.target : machine.target_bits.front();
-  because("target ", hwy::TargetName(plan.target), forced.target != 0 ? ", as asked for" : ", the best of this CPU");
-
-  const std::int64_t group = p.kv_heads > 0 ? p.q_heads / p.kv_heads : 1;
-  std::int64_t longest = p.n_k;       // keys of an entry
-  std::int64_t rows = p.n_q * group;  // rows of an entry's head group
-  if (p.packed() || !p.options.k_lengths.empty()) {
-    longest = rows = 0;
-    for (std::int64_t e = 0; e < p.entries(); ++e) {
-      const Entry entry = p.entry(e);
-      longest = std::max(longest, entry.k_len);
-      rows = std::max(rows, entry.q_rows * group);
-    }
-  }
-  const std::int64_t heads = p.entries() * p.kv_heads;
+  plan.target = choose_target(machine, forced, because);
+  const auto [longest, rows, heads, flops] = extent_of(p);
   const std::int64_t item = size_of(accumulation_dtype(p.dtype));
   const std::int64_t width = (p.d_k + p.d_v) * item;
-
-  const double flops = 2.0 * static_cast<double>(p.d_k + p.d_v) * static_cast<double>(p.q_heads) *
-                       static_cast<double>(p.n_q) * static_cast<double>(p.batch) * static_cast<double>(longest);
-  int threads = p.options.threads > 0 ? p.options.threads : machine.threads;
-  if (threads > 1 && flops < kAloneFlops) {
-    threads = 1;
-    because("one thread: ", flops / 1e6, " MFLOP are done before another wakes");
-  }
+  const int threads = choose_threads(p, machine, flops, because);
 
   cpu::Tiles& tiles = plan.tiles;
   tiles.key_block = forced.tiles.key_block > 0 ? forced.tiles.key_block : choose_key_block(width, machine);
@@ -137,6 +156,81 @@ cpu::ForwardCall forward_call(const Problem& p, const Plan& plan) {
           .weights_dtype = p.outputs.weights.dtype,
           .entropy = p.outputs.entropy.given(),
           .moments = p.outputs.logit_mean.given() || p.outputs.logit_var.given()};
+}
+
+Plan make_plan(const BackwardProblem& problem, const Machine& machine, const Forced& forced,
+               std::vector<std::string>* reasons) {
+  const auto because = [&](const auto&... text) {
+    if (reasons != nullptr) reasons->push_back(concat(text...));
+  };
+  const Problem& p = problem.forward;
+  Plan plan;
+  plan.kernel = forced.kernel.value_or(Kernel::streaming);
+  if (plan.kernel == Kernel::reference) {
+    because("the float64 oracle was asked for");
+    return plan;
+  }
+  plan.target = choose_target(machine, forced, because);
+  const Extent extent = extent_of(p);
+  const std::int64_t item = size_of(accumulation_dtype(p.dtype));
+  const cpu::BackwardKernel kernel = backward_kernel(problem, plan);
+
+  cpu::Tiles& tiles = plan.tiles;
+  // A register tile's width of do and q stays in half the first-level cache for all keys of the block.
+  tiles.row_block = std::clamp<std::int64_t>(machine.l1_bytes / 2 / kernel.panel_bytes, 48, 96) / 12 * 12;
+  // k three times (as it is, transposed, its gradient), v twice.
+  tiles.key_block = 192;
+  while (tiles.key_block > 64 && tiles.key_block * (3 * p.d_k + 2 * p.d_v) * item > machine.l2_bytes / 2) {
+    tiles.key_block -= 64;
+  }
+  if (forced.tiles.row_block > 0) tiles.row_block = whole(forced.tiles.row_block, kRowGranule);
+  if (forced.tiles.key_block > 0) tiles.key_block = forced.tiles.key_block;
+  tiles.key_chunk = tiles.key_block;
+  because("blocks of ", tiles.row_block, " rows by ", tiles.key_block, " keys: (3 × ", p.d_k, " + 2 × ", p.d_v, ") × ",
+          item, " bytes a key in a second-level cache of ", machine.l2_bytes / 1024, " KiB");
+
+  const MutableTensorView& dbias = problem.gradients.dbias;
+  const auto summed = [&](std::size_t i) { return dbias.given() && dbias.shape[i] > 1 && dbias.strides[i] == 0; };
+  int threads = choose_threads(p, machine, 2.5 * extent.flops, because);
+  if (threads > 1 && summed(3)) {
+    threads = 1;
+    because("one thread: dbias is summed over keys, which the tasks divide");
+  }
+  const bool shared = summed(0) || summed(1);
+  const std::int64_t blocks = std::max<std::int64_t>(parts(extent.keys, tiles.key_block), 1);
+  plan.split_keys =
+      forced.split_keys.value_or(threads > 1 && (shared || extent.heads < kTasksPerThread * threads));
+  plan.chain_heads = plan.split_keys && shared;
+  if (plan.chain_heads) {
+    because("a task takes its keys through all heads: dbias is summed over them");
+  } else if (plan.split_keys) {
+    because("a task is one of ", blocks, " blocks of keys: ", extent.heads, " head groups are too few for ", threads,
+            " threads");
+  }
+  plan.tasks = plan.chain_heads ? blocks : extent.heads * (plan.split_keys ? blocks : 1);
+  plan.threads = static_cast<int>(std::clamp<std::int64_t>(plan.tasks, 1, threads));
+  const cpu::BackwardCall call = backward_call(problem, plan);
+  const std::int64_t head_bytes = kernel.head_bytes(call, extent.rows);
+  plan.workspace_bytes = kernel.workspace_bytes(call) * plan.threads +
+                         head_bytes * (plan.split_keys ? extent.heads : static_cast<std::int64_t>(plan.threads));
+  return plan;
+}
+
+cpu::BackwardCall backward_call(const BackwardProblem& problem, const Plan& plan) {
+  const Gradients& g = problem.gradients;
+  return {.forward = forward_call(problem.forward, plan),
+          .dbias_dtype = g.dbias.dtype,
+          .dq = g.dq.given(),
+          .dk = g.dk.given(),
+          .dv = g.dv.given(),
+          .dbias = g.dbias.given(),
+          .dscale = g.dscale.given(),
+          .dsinks = g.dsinks.given()};
+}
+
+cpu::BackwardKernel backward_kernel(const BackwardProblem& problem, const Plan& plan) {
+  return problem.forward.dtype == DType::f64 ? cpu::backward_kernel_f64(plan.target)
+                                             : cpu::backward_kernel_f32(plan.target);
 }
 
 cpu::ForwardKernel forward_kernel(const Problem& problem, const Plan& plan) {

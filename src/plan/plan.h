@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/problem.h"
+#include "cpu/backward.h"
 #include "cpu/forward.h"
 #include "runtime/machine.h"
 
@@ -17,7 +18,8 @@ struct Plan {
   Kernel kernel = Kernel::reference;
   std::int64_t target = 0;  // SIMD target, as Highway counts them
   cpu::Tiles tiles;
-  bool split_keys = false;  // chunks of keys become tasks of their own, merged in order
+  bool split_keys = false;   // chunks of keys become tasks of their own, merged in order
+  bool chain_heads = false;  // backward: a task takes its block of keys through all heads, which share sums of dbias
   int threads = 1;
   std::int64_t tasks = 1;
   std::int64_t workspace_bytes = 0;  // beyond inputs and outputs, all threads together
@@ -36,11 +38,16 @@ struct Forced {
 Plan make_plan(const Problem& problem, const Machine& machine, const Forced& forced = {},
                std::vector<std::string>* reasons = nullptr);
 
+Plan make_plan(const BackwardProblem& problem, const Machine& machine, const Forced& forced = {},
+               std::vector<std::string>* reasons = nullptr);
+
 // The plan as text, a line a fact.
 std::string describe(const Plan& plan, const std::vector<std::string>& reasons);
 
 // What holds for a whole call, as the kernel wants it.
 cpu::ForwardCall forward_call(const Problem& problem, const Plan& plan);
 cpu::ForwardKernel forward_kernel(const Problem& problem, const Plan& plan);
+cpu::BackwardCall backward_call(const BackwardProblem& problem, const Plan& plan);
+cpu::BackwardKernel backward_kernel(const BackwardProblem& problem, const Plan& plan);
 
 }  // namespace keel

@@ -27,4 +27,18 @@ inline conformance::Forward forced_forward(const Forced& forced) {
                const Options& options, const Outputs& outputs) { run_forced(q, k, v, out, options, outputs, forced); };
 }
 
+// attention_backward() with a plan of the test's choosing.
+inline void run_forced(const BackwardInputs& inputs, const Gradients& gradients, const Options& options,
+                       const Forced& forced) {
+  const BackwardProblem problem = make_backward_problem(inputs, gradients, options);
+  if (!problem.forward.has_pairs()) return attention_backward(inputs, gradients, options);
+  execute(problem, make_plan(problem, machine(), forced));
+}
+
+inline conformance::Backward forced_backward(const Forced& forced) {
+  return [forced](const BackwardInputs& inputs, const Gradients& gradients, const Options& options) {
+    run_forced(inputs, gradients, options, forced);
+  };
+}
+
 }  // namespace keel

@@ -2,12 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 
 #include "conformance/expect.h"
 #include "conformance/random.h"
 #include "conformance/table.h"
 #include "cpu/forced.h"
+#include "cpu/on_target.h"
 
 namespace keel {
 namespace {
@@ -15,24 +15,15 @@ namespace {
 using conformance::expect_matches_oracle;
 using conformance::Instance;
 
-// How many random problems a target gets: KEEL_RANDOM_PROBLEMS, for long runs, or enough for every day.
-std::uint64_t random_problems() {
-  const char* const asked = std::getenv("KEEL_RANDOM_PROBLEMS");
-  return asked != nullptr ? std::strtoull(asked, nullptr, 10) : 800;
-}
+class Forward : public OnTarget {};
 
-class OnTarget : public testing::TestWithParam<std::size_t> {
- protected:
-  std::int64_t target() const { return machine().target_bits[GetParam()]; }
-};
-
-TEST_P(OnTarget, TableMatchesTheOracle) {
+TEST_P(Forward, TableMatchesTheOracle) {
   const auto run = forced_forward({.target = target()});
   for (const auto& c : conformance::table()) expect_matches_oracle(Instance(c), run);
 }
 
 // Small tiles cross every boundary: several blocks a chunk, several chunks a row, split or not.
-TEST_P(OnTarget, TableMatchesTheOracleWithSmallTiles) {
+TEST_P(Forward, TableMatchesTheOracleWithSmallTiles) {
   const auto whole = forced_forward({.target = target(), .tiles = {12, 64, 128}, .split_keys = false});
   const auto split = forced_forward({.target = target(), .tiles = {24, 64, 64}, .split_keys = true});
   for (const auto& c : conformance::table()) {
@@ -42,7 +33,7 @@ TEST_P(OnTarget, TableMatchesTheOracleWithSmallTiles) {
   }
 }
 
-TEST_P(OnTarget, RandomProblemsMatchTheOracle) {
+TEST_P(Forward, RandomProblemsMatchTheOracle) {
   const auto run = forced_forward({.target = target()});
   const auto small = forced_forward({.target = target(), .tiles = {12, 64, 64}});
   for (std::uint64_t seed = 0; seed < random_problems(); ++seed) {
@@ -78,15 +69,14 @@ double worst_of_flat_softmax(std::int64_t target) {
   return worst;
 }
 
-TEST_P(OnTarget, FlatSoftmaxOverManyKeysIsOne) {
+TEST_P(Forward, FlatSoftmaxOverManyKeysIsOne) {
   EXPECT_LE(worst_of_flat_softmax<float>(target()), 1e-5);
   EXPECT_LE(worst_of_flat_softmax<double>(target()), 1e-12);
   EXPECT_EQ(worst_of_flat_softmax<Float16>(target()), 0.0);
   EXPECT_EQ(worst_of_flat_softmax<BFloat16>(target()), 0.0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Forward, OnTarget, testing::Range(std::size_t{0}, machine().targets.size()),
-                         [](const auto& target) { return machine().targets[target.param]; });
+KEEL_ON_EVERY_TARGET(Forward);
 
 }  // namespace
 }  // namespace keel

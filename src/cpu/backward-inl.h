@@ -1,0 +1,618 @@
+// The main loop of the backward kernel. A task owns a block of keys. It packs kᵀ, vᵀ and k once, and for every block of
+// rows undoes the passes of forward-inl.h, from the last to the first:
+//
+//   pass 1   s = q·kᵀ                                       as in the forward pass
+//   pass 2   softcap, bias, ALiBi, masks                     likewise, keeping the softcap's slope
+//   pass 3   p = 2^(s − lse)                                 no running maximum: lse is known
+//   pass 4   dp = do·vᵀ       dv += pᵀ·do                   o = p·v
+//   pass 3'  ds = p∘(dp − δ)                                 p = softmax(s)
+//   pass 2'  dbias += ds      ds = slope∘ds                  s = softcap(s) + bias
+//   pass 1'  dk += dsᵀ·q      dq += ds·k                     s = q·kᵀ
+//
+// Five products, each d multiply-adds a score, so the FMA ports bound it. Transposes of p and ds are never made: the
+// register tile reads p by columns.
+#if defined(KEEL_CPU_BACKWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KEEL_CPU_BACKWARD_INL_H_
+#undef KEEL_CPU_BACKWARD_INL_H_
+#else
+#define KEEL_CPU_BACKWARD_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+
+#include "core/dropout.h"
+#include "cpu/backward.h"
+#include "cpu/gemm-inl.h"
+#include "cpu/mask-inl.h"
+#include "cpu/pack-inl.h"
+#include "cpu/scratch-inl.h"
+#include "cpu/softmax-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace keel::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// What a row brings into every block: p = 2^(s − top)·norm and δ. Usually top is lse·log₂e and norm 1. A row that sees
+// nothing has top = −inf.
+template <class T>
+struct RowNumbers {
+  T top, norm, delta;
+};
+
+// Beyond this size an lse is too coarse to take weights from: rounded to float, it is off by up to 2e-6 here, by 1 from
+// 1e7 on. Such rows find their maximum and sum again.
+constexpr double kTrustedLse = 32;
+
+// A head's memory from prepare() to finish(). With a null address only the size counts.
+template <class T>
+struct HeadMemory {
+  RowNumbers<T>* numbers = nullptr;  // (rows)
+  T* dq = nullptr;                   // (rows, ldk): Σ_j ds_ij k_j
+  std::int64_t ldk = 0, bytes = 0;
+
+  HeadMemory(const BackwardCall& call, std::int64_t rows, std::byte* memory) {
+    const auto lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
+    ldk = (call.forward.d_k + lanes - 1) / lanes * lanes;
+    const std::int64_t padded = rows + kRowTile;
+    numbers = reinterpret_cast<RowNumbers<T>*>(memory);
+    bytes = AlignUp(padded * static_cast<std::int64_t>(sizeof(RowNumbers<T>)));
+    dq = reinterpret_cast<T*>(memory + bytes);
+    if (call.sums_dq()) bytes += AlignUp(padded * ldk * static_cast<std::int64_t>(sizeof(T)));
+  }
+};
+
+// A thread's scratch memory. With a null workspace only the size counts.
+template <class T>
+struct BackwardScratch {
+  std::int64_t lanes, panel, row_tiles;
+  std::int64_t ldk, ldv, lds;  // elements a row
+  T *k_panels, *v_panels;      // (key_block / panel, d, panel)
+  T *k, *dk, *dv;              // (key_block, ldk or ldv)
+  T *q, *dout;                 // (row_block, ldk or ldv), q times scale·log₂e
+  T *s, *t;                    // (row_block, lds): scores, then weights; dp, then ds
+  T *ones, *slope, *kept;      // ones: (kRowTile); the softcap's slope and dropout's multipliers of a row
+  Range* keys;                 // (row_block) what a row sees of all keys
+  Range* needed;               // (row_tiles) keys of the block that a tile of rows sees
+  Range* rows;                 // (key_block / kRowTile) rows that see a tile of keys
+  RowState<T>* states;         // (row_block)
+  DenseScratch<T> dense;
+  std::int64_t bytes = 0;
+
+  BackwardScratch(const BackwardCall& call, std::byte* workspace) {
+    const ForwardCall& f = call.forward;
+    lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
+    panel = kTileVectors * lanes;
+    const auto whole = [](std::int64_t n, std::int64_t of) { return (n + of - 1) / of * of; };
+    const std::int64_t block_rows = whole(f.tiles.row_block, kRowTile), block_keys = whole(f.tiles.key_block, panel);
+    const std::int64_t padded_keys = block_keys + kRowTile;
+    row_tiles = block_rows / kRowTile;
+    ldk = whole(f.d_k, lanes);
+    ldv = whole(f.d_v, lanes);
+    lds = whole(padded_keys, lanes) + lanes;  // not a power of two, which would collide in the first-level cache
+    const auto take = [&]<class U>(U*& pointer, std::int64_t count) {
+      pointer = reinterpret_cast<U*>(workspace + bytes);
+      bytes += AlignUp(count * static_cast<std::int64_t>(sizeof(U)));
+    };
+    take(k_panels, block_keys * f.d_k);
+    take(v_panels, block_keys * f.d_v);
+    take(k, block_keys * ldk);
+    take(dk, padded_keys * ldk);
+    take(dv, padded_keys * ldv);
+    take(q, block_rows * ldk);
+    take(dout, block_rows * ldv);
+    take(s, block_rows * lds);
+    take(t, block_rows * lds);
+    take(ones, kRowTile);
+    take(slope, lds);
+    take(kept, lds);
+    take(keys, block_rows);
+    take(needed, row_tiles);
+    take(rows, padded_keys / kRowTile + 1);
+    take(states, block_rows);
+    take(dense.bias, block_keys);
+    take(dense.mask, block_keys + HWY_MAX_BYTES);
+  }
+};
+
+template <class T>
+HWY_INLINE T Dot(const T* HWY_RESTRICT a, const T* HWY_RESTRICT b, std::int64_t n) {  // whole vectors
+  const hn::ScalableTag<T> d;
+  auto sum = hn::Zero(d);
+  for (std::int64_t c = 0; c < n; c += static_cast<std::int64_t>(hn::Lanes(d))) {
+    sum = hn::MulAdd(hn::Load(d, a + c), hn::Load(d, b + c), sum);
+  }
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+template <class T>
+HWY_INLINE bool AllFinite(const T* values, std::int64_t n) {  // whole vectors
+  const hn::ScalableTag<T> d;
+  auto worst = hn::Zero(d);  // x·0 is 0 for finite x and NaN otherwise
+  for (std::int64_t c = 0; c < n; c += static_cast<std::int64_t>(hn::Lanes(d))) {
+    worst = hn::MulAdd(hn::Load(d, values + c), hn::Zero(d), worst);
+  }
+  return hn::AllFalse(d, hn::IsNaN(worst));
+}
+
+// Passes 3 and 3' of a row: s becomes p and, with kGradient, t = dp becomes ds. Both are 0 where s is −inf, whatever
+// dp holds there: it belongs to a hidden key, or to a weight of 0.
+template <class T, bool kGradient>
+HWY_INLINE void Weigh(const RowNumbers<T>& row, Range computed, T* HWY_RESTRICT s, T* HWY_RESTRICT t) {
+  const hn::ScalableTag<T> d;
+  const auto n = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto top = hn::Set(d, row.top), norm = hn::Set(d, row.norm), delta = hn::Set(d, row.delta);
+  const auto none = hn::Set(d, static_cast<T>(-INFINITY));
+  for (std::int64_t x = computed.begin; x < computed.end; x += n) {
+    const auto score = hn::Load(d, s + x);
+    const auto hidden = hn::Eq(score, none);
+    const auto p = hn::IfThenZeroElse(hidden, hn::Mul(Exp2(d, hn::Sub(score, top)), norm));
+    hn::Store(p, d, s + x);
+    if constexpr (kGradient) {
+      const auto ds = hn::Mul(p, hn::Sub(hn::Load(d, t + x), delta));
+      hn::Store(hn::IfThenZeroElse(hidden, ds), d, t + x);
+    }
+  }
+}
+
+// x ∘= y, where 0 stays 0 whatever y is: a hidden key's slope may be NaN.
+template <class T>
+HWY_INLINE void Multiply(T* HWY_RESTRICT x, const T* HWY_RESTRICT y, Range range) {
+  const hn::ScalableTag<T> d;
+  for (std::int64_t c = range.begin; c < range.end; c += static_cast<std::int64_t>(hn::Lanes(d))) {
+    const auto value = hn::Load(d, x + c);
+    const auto zero = hn::Eq(value, hn::Zero(d));
+    hn::Store(hn::IfThenZeroElse(zero, hn::Mul(value, hn::Load(d, y + c))), d, x + c);
+  }
+}
+
+template <class T>
+class BackwardRunner {
+ public:
+  BackwardRunner(const BackwardCall& call, const BackwardHead& head, std::byte* workspace)
+      : call_(call),
+        f_(call.forward),
+        head_(head),
+        h_(head.forward),
+        rows_(h_.n_q * f_.group),
+        scratch_(call, workspace),
+        memory_(call, rows_, head.memory),
+        dropout_(f_.dropout, f_.seed) {
+    std::fill_n(scratch_.ones, kRowTile, T{1});
+  }
+
+  // Each row's numbers, and 0 for its sums.
+  void Prepare(std::int64_t row_begin, std::int64_t row_end) {
+    for (std::int64_t r = row_begin; r < row_end; r += f_.tiles.row_block) {
+      PrepareBlock(r, std::min(f_.tiles.row_block, row_end - r));
+    }
+    if (!call_.sums_dq()) return;
+    const std::int64_t end = row_end == rows_ ? rows_ + kRowTile : row_end;
+    std::fill(memory_.dq + row_begin * memory_.ldk, memory_.dq + end * memory_.ldk, T{0});
+  }
+
+  void Run(const BackwardTask& task) {
+    const std::int64_t first = task.block * f_.tiles.key_block;
+    const Range block = {first, std::min(first + f_.tiles.key_block, h_.k_len)};
+    const std::int64_t keys = block.end - block.begin;
+    if (call_.dk) std::fill_n(scratch_.dk, (keys + kRowTile) * scratch_.ldk, T{0});
+    if (call_.dv) std::fill_n(scratch_.dv, (keys + kRowTile) * scratch_.ldv, T{0});
+    bool packed = false;
+    for (std::int64_t r = 0; r < rows_; r += f_.tiles.row_block) {
+      const std::int64_t rows = std::min(f_.tiles.row_block, rows_ - r);
+      FindKeys(r, rows);
+      const bool visible = !NeededKeys(scratch_.keys, rows, block).empty();
+      if (visible) {
+        if (!packed) PackKeys(block);
+        packed = true;
+        LoadQueries(r, rows);
+        LoadGradients(r, rows);
+        TakeBlock(r, rows, block);
+      }
+      const std::int64_t index = r / f_.tiles.row_block;
+      if (task.before != nullptr) {
+        while (task.before->load(std::memory_order_acquire) <= index) std::this_thread::yield();
+      }
+      if (visible && call_.sums_dq()) AddToQueries(r, rows, block);
+      if (task.done != nullptr) task.done->store(index + 1, std::memory_order_release);
+    }
+    WriteKeys(block);
+  }
+
+  // From a row's sums to dq and dscale.
+  void Finish(std::int64_t row_begin, std::int64_t row_end) {
+    for (std::int64_t r = row_begin; r < row_end; ++r) {
+      const std::int64_t i = Query(r), g = HeadOf(r);
+      T* const sums = memory_.dq + r * memory_.ldk;
+      const bool masked = memory_.numbers[r].top == static_cast<T>(-INFINITY);
+      if (masked) std::fill_n(sums, memory_.ldk, T{0});
+      if (call_.dscale) {
+        std::fill_n(scratch_.q, scratch_.ldk, T{0});
+        if (!masked) LoadQuery(g, i, T{1}, scratch_.q);
+        static_cast<double*>(head_.dscale.data)[g * head_.dscale.head_stride + i * head_.dscale.row_stride] =
+            static_cast<double>(Dot(scratch_.q, sums, scratch_.ldk));
+      }
+      if (call_.dq) {
+        StoreRow<T>(f_.dtype, head_.dq.data, g * head_.dq.head_stride + i * head_.dq.row_stride, head_.dq.column_stride,
+                    f_.d_k, masked ? T{0} : static_cast<T>(ScaleOf(g, i)), sums);
+      }
+    }
+  }
+
+ private:
+  std::int64_t Query(std::int64_t r) const { return r / f_.group; }
+  std::int64_t HeadOf(std::int64_t r) const { return r % f_.group; }
+
+  double ScaleOf(std::int64_t g, std::int64_t i) const {
+    if (h_.scale.data == nullptr) return f_.scale;
+    return LoadOne<double>(f_.scale_dtype, h_.scale.data, g * h_.scale.head_stride + i * h_.scale.row_stride);
+  }
+
+  T RowValue(const Rows& rows, std::int64_t g, std::int64_t i) const {
+    return static_cast<const T*>(rows.data)[g * rows.head_stride + i * rows.row_stride];
+  }
+
+  void LoadQuery(std::int64_t g, std::int64_t i, T factor, T* to) const {
+    LoadRow<T>(f_.dtype, h_.q.data, g * h_.q.head_stride + i * h_.q.row_stride, h_.q.column_stride, f_.d_k, factor, to);
+  }
+
+  void FindKeys(std::int64_t r, std::int64_t rows) {
+    for (std::int64_t x = 0; x < rows; ++x) scratch_.keys[x] = VisibleKeys(f_, h_, Query(r + x));
+  }
+
+  // Rows of zeros up to the next whole tile, which the register tile reads.
+  void ZeroTail(T* rows_of, std::int64_t rows, std::int64_t ld) const {
+    const std::int64_t end = (rows + kRowTile - 1) / kRowTile * kRowTile;
+    std::fill(rows_of + rows * ld, rows_of + end * ld, T{0});
+  }
+
+  // The queries times scale·log₂e. Rows that see nothing become 0: what they hold must not meet a weight of 0.
+  void LoadQueries(std::int64_t r, std::int64_t rows) {
+    const std::int64_t ld = scratch_.ldk;
+    for (std::int64_t x = 0; x < rows; ++x) {
+      T* const to = scratch_.q + x * ld;
+      const bool masked = scratch_.keys[x].empty() || memory_.numbers[r + x].top == static_cast<T>(-INFINITY);
+      std::fill(to + (masked ? 0 : f_.d_k), to + ld, T{0});
+      if (masked) continue;
+      const std::int64_t i = Query(r + x), g = HeadOf(r + x);
+      LoadQuery(g, i, static_cast<T>(ScaleOf(g, i) * kLog2E), to);
+    }
+    ZeroTail(scratch_.q, rows, ld);
+    finite_q_ = AllFinite(scratch_.q, rows * ld);
+  }
+
+  void LoadGradients(std::int64_t r, std::int64_t rows) {
+    const std::int64_t ld = scratch_.ldv;
+    for (std::int64_t x = 0; x < rows; ++x) {
+      T* const to = scratch_.dout + x * ld;
+      const bool masked = memory_.numbers[r + x].top == static_cast<T>(-INFINITY);
+      std::fill(to + (masked ? 0 : f_.d_v), to + ld, T{0});
+      if (masked) continue;
+      LoadRow<T>(f_.dtype, head_.dout.data,
+                 HeadOf(r + x) * head_.dout.head_stride + Query(r + x) * head_.dout.row_stride, head_.dout.column_stride,
+                 f_.d_v, T{1}, to);
+    }
+    ZeroTail(scratch_.dout, rows, ld);
+    finite_dout_ = AllFinite(scratch_.dout, rows * ld);
+  }
+
+  // Prepare() for at most row_block rows.
+  void PrepareBlock(std::int64_t r, std::int64_t rows) {
+    FindKeys(r, rows);
+    bool coarse = false;
+    for (std::int64_t x = 0; x < rows; ++x) {
+      const std::int64_t i = Query(r + x), g = HeadOf(r + x);
+      RowNumbers<T>& numbers = memory_.numbers[r + x];
+      const T lse = RowValue(head_.lse, g, i);
+      numbers = {static_cast<T>(-INFINITY), 0, 0};
+      if (scratch_.keys[x].empty() || lse == static_cast<T>(-INFINITY)) continue;
+      std::fill_n(scratch_.dout, 2 * scratch_.ldv, T{0});
+      T *const o = scratch_.dout, *const dout = o + scratch_.ldv;
+      LoadRow<T>(f_.dtype, head_.out.data, g * head_.out.head_stride + i * head_.out.row_stride,
+                 head_.out.column_stride, f_.d_v, T{1}, o);
+      LoadRow<T>(f_.dtype, head_.dout.data, g * head_.dout.head_stride + i * head_.dout.row_stride,
+                 head_.dout.column_stride, f_.d_v, T{1}, dout);
+      const T dlse = head_.dlse.data != nullptr ? RowValue(head_.dlse, g, i) : T{0};
+      numbers = {lse * static_cast<T>(kLog2E), 1, Dot(o, dout, scratch_.ldv) - dlse};
+      coarse = coarse || std::abs(lse) > static_cast<T>(kTrustedLse);
+    }
+    if (coarse) FindMaxima(r, rows);
+    if (!call_.dsinks) return;
+    for (std::int64_t x = 0; x < rows; ++x) {  // the sink is a key without a value: dp = 0
+      const std::int64_t g = HeadOf(r + x);
+      const RowNumbers<T>& row = memory_.numbers[r + x];
+      const bool masked = row.top == static_cast<T>(-INFINITY);
+      const double p = masked ? 0.0 : std::exp2(SinkOf(g) * kLog2E - row.top) * row.norm;
+      static_cast<double*>(head_.dsinks.data)[g * head_.dsinks.head_stride + Query(r + x) * head_.dsinks.row_stride] =
+          masked ? 0.0 : -p * static_cast<double>(row.delta);
+    }
+  }
+
+  double SinkOf(std::int64_t g) const {
+    return LoadOne<double>(f_.sinks_dtype, h_.sinks.data, g * h_.sinks.head_stride);
+  }
+
+  // The maximum and sum of the rows whose lse is too coarse, as the forward pass finds them.
+  void FindMaxima(std::int64_t r, std::int64_t rows) {
+    LoadQueries(r, rows);
+    std::fill_n(scratch_.states, rows, EmptyState<T>());
+    const Range all = NeededKeys(scratch_.keys, rows, {0, h_.k_len});
+    for (std::int64_t first = all.begin / f_.tiles.key_block * f_.tiles.key_block; first < all.end;
+         first += f_.tiles.key_block) {
+      const Range block = {first, std::min(first + f_.tiles.key_block, h_.k_len)};
+      PackPanels(h_.k, block, f_.d_k, scratch_.k_panels);
+      FindNeeded(rows, block);
+      Products(rows, scratch_.q, scratch_.ldk, scratch_.k_panels, f_.d_k, scratch_.s);
+      for (std::int64_t x = 0; x < rows; ++x) {
+        const Range computed = Computed(x);
+        if (computed.empty()) continue;
+        const RowBlock row = BlockOf(r, x, block, computed);
+        T* const s = scratch_.s + x * scratch_.lds;
+        MaskRow(f_, h_, row, scratch_.dense, s);
+        JoinBlock<T, false, false>(s, computed, false, scratch_.states[x]);
+      }
+    }
+    for (std::int64_t x = 0; x < rows; ++x) {
+      RowNumbers<T>& numbers = memory_.numbers[r + x];
+      RowState<T>& state = scratch_.states[x];
+      if (!(std::abs(numbers.top) > static_cast<T>(kTrustedLse * kLog2E)) || std::isinf(numbers.top)) continue;
+      if (h_.sinks.data != nullptr) {
+        const T sink = static_cast<T>(SinkOf(HeadOf(r + x)) * kLog2E);
+        if (!(sink <= state.m)) Raise(state, sink);
+        if (sink != static_cast<T>(-INFINITY)) state.l += Exp2Scalar(sink - state.m);
+      }
+      numbers.top = state.m;
+      numbers.norm = T{1} / state.l;
+    }
+  }
+
+  void PackPanels(const Rows& from, Range block, std::int64_t d, T* to) {
+    for (std::int64_t j = block.begin; j < block.end; j += scratch_.panel) {
+      PackPanel<T>(f_.dtype, from, j, std::min(scratch_.panel, block.end - j), d, scratch_.panel, /*ahead=*/false,
+                   to + (j - block.begin) * d);
+    }
+  }
+
+  void PackKeys(Range block) {
+    PackPanels(h_.k, block, f_.d_k, scratch_.k_panels);
+    if (call_.needs_ds()) PackPanels(h_.v, block, f_.d_v, scratch_.v_panels);
+    finite_k_ = true;
+    if (call_.sums_dq()) {
+      finite_k_ = PackValues<T>(f_.dtype, h_.k, block.begin, block.end - block.begin, f_.d_k, scratch_.ldk, scratch_.k);
+    }
+  }
+
+  // What each tile of rows sees of the block, in the block's count.
+  void FindNeeded(std::int64_t rows, Range block) {
+    for (std::int64_t x = 0; x < rows; x += kRowTile) {
+      const Range needed = NeededKeys(scratch_.keys + x, std::min<std::int64_t>(kRowTile, rows - x), block);
+      scratch_.needed[x / kRowTile] =
+          needed.empty() ? needed : Range{needed.begin - block.begin, needed.end - block.begin};
+    }
+  }
+
+  // The whole panels that a row's tile computes.
+  Range Computed(std::int64_t x) const {
+    const Range needed = scratch_.needed[x / kRowTile];
+    if (needed.empty()) return {0, 0};
+    const std::int64_t width = scratch_.panel;
+    return {needed.begin / width * width, (needed.end + width - 1) / width * width};
+  }
+
+  RowBlock BlockOf(std::int64_t r, std::int64_t x, Range block, Range computed) const {
+    return BlockOfRow(HeadOf(r + x), Query(r + x), scratch_.keys[x], block, block.begin, computed);
+  }
+
+  // to = a·panels for what is needed: q·kᵀ and do·vᵀ.
+  void Products(std::int64_t rows, const T* a, std::int64_t lda, const T* panels, std::int64_t d, T* to) {
+    const std::int64_t width = scratch_.panel;
+    for (std::int64_t y = 0; y < f_.tiles.key_block; y += width) {
+      for (std::int64_t x = 0; x < rows; x += kRowTile) {
+        const Range needed = scratch_.needed[x / kRowTile];
+        if (needed.end <= y || needed.begin >= y + width) continue;
+        const std::int64_t vectors = (std::min(needed.end - y, width) + scratch_.lanes - 1) / scratch_.lanes;
+        Scores<T>(static_cast<int>(std::min<std::int64_t>(kRowTile, rows - x)), a + x * lda, lda, panels + y * d, d,
+                  vectors, to + x * scratch_.lds + y, scratch_.lds);
+      }
+    }
+  }
+
+  // All passes of a block of rows and a block of keys, but for dq.
+  void TakeBlock(std::int64_t r, std::int64_t rows, Range block) {
+    const std::int64_t keys = block.end - block.begin;
+    FindNeeded(rows, block);
+    Products(rows, scratch_.q, scratch_.ldk, scratch_.k_panels, f_.d_k, scratch_.s);  // pass 1
+    if (call_.needs_ds()) {
+      Products(rows, scratch_.dout, scratch_.ldv, scratch_.v_panels, f_.d_v, scratch_.t);  // pass 4: dp
+    }
+    masked_ = false;
+    for (std::int64_t x = 0; x < rows; ++x) {
+      T *const s = scratch_.s + x * scratch_.lds, *const t = scratch_.t + x * scratch_.lds;
+      const Range computed = Computed(x);
+      std::int64_t visible = 0;
+      if (!computed.empty()) visible = TakeRow(r, x, block, computed, s, t);
+      masked_ = masked_ || visible < keys;
+      // The products below read whole tiles of keys.
+      const std::int64_t end = keys + kRowTile;
+      std::fill(s, s + computed.begin, T{0});
+      if (computed.end < end) std::fill(s + computed.end, s + end, T{0});
+      if (!call_.needs_ds()) continue;
+      std::fill(t, t + computed.begin, T{0});
+      if (computed.end < end) std::fill(t + computed.end, t + end, T{0});
+    }
+    FindRows(rows, block);
+    if (call_.dv) {  // pass 4
+      AddToKeys(r, rows, block, scratch_.s, scratch_.dout, scratch_.ldv, finite_dout_, scratch_.dv);
+    }
+    if (call_.dk) {  // pass 1'
+      AddToKeys(r, rows, block, scratch_.t, scratch_.q, scratch_.ldk, finite_q_, scratch_.dk);
+    }
+  }
+
+  // Passes 2 and 3 of one row and back: s becomes what multiplies do in dv, t = dp becomes ds. Returns how many keys of
+  // the block are visible.
+  std::int64_t TakeRow(std::int64_t r, std::int64_t x, Range block, Range computed, T* s, T* t) {
+    const RowBlock row = BlockOf(r, x, block, computed);
+    const RowNumbers<T>& numbers = memory_.numbers[r + x];
+    const bool capped = f_.softcap > 0 && call_.needs_ds();
+    if (capped) FindSlope(computed, s);
+    const std::int64_t visible = MaskRow(f_, h_, row, scratch_.dense, s);  // pass 2
+    if (f_.dropout > 0) {
+      std::fill(scratch_.kept + computed.begin, scratch_.kept + computed.end, T{1});
+      ApplyDropout<T>(dropout_, h_, row, scratch_.kept);
+      if (call_.needs_ds()) Multiply(t, scratch_.kept, computed);
+    }
+    if (numbers.top != numbers.top) {
+      SpreadNaN(row, s, t);
+    } else if (call_.needs_ds()) {
+      Weigh<T, true>(numbers, computed, s, t);  // passes 3 and 3'
+    } else {
+      Weigh<T, false>(numbers, computed, s, t);
+    }
+    if (call_.dbias) AddToBias(row, t);  // pass 2'
+    if (capped) Multiply(t, scratch_.slope, computed);
+    if (f_.dropout > 0) Multiply(s, scratch_.kept, computed);
+    return visible;
+  }
+
+  void FindSlope(Range computed, const T* s) {
+    const hn::ScalableTag<T> d;
+    const auto cap = hn::Set(d, static_cast<T>(kLn2 / f_.softcap));
+    for (std::int64_t y = computed.begin; y < computed.end; y += scratch_.lanes) {
+      const auto tanh = Tanh(d, hn::Mul(hn::Load(d, s + y), cap));
+      hn::Store(hn::NegMulAdd(tanh, tanh, hn::Set(d, T{1})), d, scratch_.slope + y);
+    }
+  }
+
+  // A row with a NaN among its visible scores, or nothing but −inf, is NaN wherever it sees a key, and only there.
+  void SpreadNaN(const RowBlock& row, T* s, T* t) const {
+    for (std::int64_t y = row.computed.begin; y < row.computed.end; ++y) {
+      const bool seen = y >= row.seen.begin && y < row.seen.end && IsVisible(f_, h_, row.g, row.i, row.first + y);
+      s[y] = seen ? static_cast<T>(NAN) : T{0};
+      if (call_.needs_ds()) t[y] = s[y];
+    }
+  }
+
+  void AddToBias(const RowBlock& row, const T* ds) {
+    const std::int64_t keys = row.seen.end - row.seen.begin, j = row.first + row.seen.begin;
+    if (head_.dbias_sums.data == nullptr) {
+      const MutableRows& to = head_.dbias;
+      return StoreRow<T>(call_.dbias_dtype, to.data,
+                         row.g * to.head_stride + row.i * to.row_stride + j * to.column_stride, to.column_stride, keys,
+                         T{1}, ds + row.seen.begin);
+    }
+    const MutableRows& to = head_.dbias_sums;
+    T* const sums = static_cast<T*>(to.data) + row.g * to.head_stride + row.i * to.row_stride + j * to.column_stride;
+    for (std::int64_t y = 0; y < keys; ++y) sums[y * to.column_stride] += ds[row.seen.begin + y];
+  }
+
+  // The rows that see each tile of keys: all of them, but under a causal mask or a window.
+  void FindRows(std::int64_t rows, Range block) {
+    for (std::int64_t y = 0; block.begin + y < block.end; y += kRowTile) {
+      Range& found = scratch_.rows[y / kRowTile];
+      found = {0, rows};
+      const Range tile = {block.begin + y, block.begin + y + kRowTile};
+      while (found.begin < found.end && Clip(scratch_.keys[found.begin], tile).empty()) ++found.begin;
+      while (found.begin < found.end && Clip(scratch_.keys[found.end - 1], tile).empty()) --found.end;
+    }
+  }
+
+  // to += aᵀ·b over the rows: dv from p and do, dk from ds and q. `b` stays in the first-level cache for all keys.
+  void AddToKeys(std::int64_t r, std::int64_t rows, Range block, const T* a, const T* b, std::int64_t ld, bool finite,
+                 T* to) {
+    const std::int64_t keys = block.end - block.begin, lds = scratch_.lds;
+    if (!finite && masked_) {  // what a row does not see it must not reach: 0·Inf is not 0
+      for (std::int64_t x = 0; x < rows; ++x) {
+        for (std::int64_t y = 0; y < keys; ++y) {
+          if (!IsVisible(f_, h_, HeadOf(r + x), Query(r + x), block.begin + y)) continue;
+          for (std::int64_t c = 0; c < ld; ++c) to[y * ld + c] += a[x * lds + y] * b[x * ld + c];
+        }
+      }
+      return;
+    }
+    std::ptrdiff_t width = 0;
+    for (std::int64_t left = ld / scratch_.lanes, c = 0; left > 0; left -= width, c += width * scratch_.lanes) {
+      width = NextWidth(left);
+      for (std::int64_t y = 0; y < keys; y += kRowTile) {
+        const Range seen = scratch_.rows[y / kRowTile];
+        if (seen.empty()) continue;
+        AddProduct<true, T, T>(static_cast<int>(std::min<std::int64_t>(kRowTile, keys - y)), a + seen.begin * lds + y,
+                               lds, b + seen.begin * ld + c, ld, seen.end - seen.begin, scratch_.ones, to + y * ld + c,
+                               ld, width);
+      }
+    }
+  }
+
+  // Pass 1': the sums of dq += ds·k
+  void AddToQueries(std::int64_t r, std::int64_t rows, Range block) {
+    const std::int64_t lds = scratch_.lds, ld = scratch_.ldk;
+    T* const to = memory_.dq + r * ld;
+    if (!finite_k_ && masked_) {
+      for (std::int64_t x = 0; x < rows; ++x) {
+        for (std::int64_t y = 0; y < block.end - block.begin; ++y) {
+          if (!IsVisible(f_, h_, HeadOf(r + x), Query(r + x), block.begin + y)) continue;
+          for (std::int64_t c = 0; c < ld; ++c) to[x * ld + c] += scratch_.t[x * lds + y] * scratch_.k[y * ld + c];
+        }
+      }
+      return;
+    }
+    for (std::int64_t x = 0; x < rows; x += kRowTile) {
+      const Range needed = scratch_.needed[x / kRowTile];
+      if (needed.empty()) continue;
+      WeightedSum<T, T>(static_cast<int>(std::min<std::int64_t>(kRowTile, rows - x)),
+                        scratch_.t + x * lds + needed.begin, lds, scratch_.k + needed.begin * ld, ld,
+                        needed.end - needed.begin, scratch_.ones, to + x * ld, ld, ld / scratch_.lanes);
+    }
+  }
+
+  void WriteKeys(Range block) {
+    for (std::int64_t j = block.begin; j < block.end; ++j) {
+      const std::int64_t y = j - block.begin;
+      if (call_.dk) {  // q was taken times scale·log₂e
+        StoreRow<T>(f_.dtype, head_.dk.data, j * head_.dk.row_stride, head_.dk.column_stride, f_.d_k,
+                    static_cast<T>(kLn2), scratch_.dk + y * scratch_.ldk);
+      }
+      if (call_.dv) {
+        StoreRow<T>(f_.dtype, head_.dv.data, j * head_.dv.row_stride, head_.dv.column_stride, f_.d_v, T{1},
+                    scratch_.dv + y * scratch_.ldv);
+      }
+    }
+  }
+
+  const BackwardCall& call_;
+  const ForwardCall& f_;
+  const BackwardHead& head_;
+  const ForwardHead& h_;
+  const std::int64_t rows_;
+  const BackwardScratch<T> scratch_;
+  const HeadMemory<T> memory_;
+  const Dropout dropout_;
+  bool finite_k_ = true, finite_q_ = true, finite_dout_ = true;
+  bool masked_ = false;  // some row does not see some key of the block
+};
+
+template <class T>
+BackwardKernel MakeBackwardKernel() {
+  BackwardKernel kernel;
+  kernel.panel_bytes = kTileVectors * static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()) * sizeof(T));
+  kernel.workspace_bytes = [](const BackwardCall& call) { return BackwardScratch<T>(call, nullptr).bytes; };
+  kernel.head_bytes = [](const BackwardCall& call, std::int64_t rows) {
+    return HeadMemory<T>(call, rows, nullptr).bytes;
+  };
+  kernel.prepare = [](const BackwardCall& call, const BackwardHead& head, std::int64_t begin, std::int64_t end,
+                      std::byte* workspace) { BackwardRunner<T>(call, head, workspace).Prepare(begin, end); };
+  kernel.run = [](const BackwardCall& call, const BackwardTask& task, std::byte* workspace) {
+    BackwardRunner<T>(call, *task.head, workspace).Run(task);
+  };
+  kernel.finish = [](const BackwardCall& call, const BackwardHead& head, std::int64_t begin, std::int64_t end,
+                     std::byte* workspace) { BackwardRunner<T>(call, head, workspace).Finish(begin, end); };
+  return kernel;
+}
+
+}  // namespace keel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu/forward.h"
+
+// The streaming backward kernel. With p_ij = exp(s_ij − lse_i), as the forward call left lse, and δ_i = do_i·o_i − dlse_i,
+//
+//   dv_j = Σ_i p_ij do_i      ds_ij = p_ij (do_i·v_j − δ_i)      dq_i = scale Σ_j ds_ij k_j      dk_j = scale Σ_i ds_ij q_i
+//
+// Rows are stacked as in forward.h. A task owns a block of keys: it keeps dk and dv of its keys in scratch memory while it
+// goes through the rows, and adds to the sums of dq that all tasks of the head share. A block of rows takes the blocks of
+// keys in their order, whoever computes them, so the bits are the same for any number of threads.
+namespace keel::cpu {
+
+// What holds for a whole call.
+struct BackwardCall {
+  ForwardCall forward;  // tiles: row_block rows at a time against the key_block keys of a task
+  DType dbias_dtype = DType::f32;
+  bool dq = false, dk = false, dv = false, dbias = false, dscale = false, dsinks = false;  // which are asked for
+
+  bool sums_dq() const { return dq || dscale; }  // Σ_j ds_ij k_j, of which both are made
+  bool needs_ds() const { return sums_dq() || dk || dbias; }
+};
+
+// One sequence and one key-value head. Views not given have data == nullptr.
+struct BackwardHead {
+  ForwardHead forward;          // inputs; of its outputs none
+  Rows out, dout;               // as rows of q, in its dtype
+  Rows lse, dlse;               // one value a row, in the type that sums are kept in
+  MutableRows dq;               // as rows of q
+  MutableRows dk, dv;           // as rows of k
+  MutableRows dbias;            // written where no two scores share an element of it;
+  MutableRows dbias_sums;       // else added to, in the type that sums are kept in
+  MutableRows dscale, dsinks;   // one float64 a row, still to be summed
+  std::byte* memory = nullptr;  // head_bytes(), kept from prepare() to finish()
+};
+
+// The keys [block·key_block, (block + 1)·key_block) against all rows. `before` is how many blocks of rows the task of the
+// preceding keys has done, `done` how many this one has; null where one thread does the tasks in order.
+struct BackwardTask {
+  const BackwardHead* head = nullptr;
+  std::int64_t block = 0;
+  const std::atomic<std::int64_t>* before = nullptr;
+  std::atomic<std::int64_t>* done = nullptr;
+};
+
+// The kernel's entry points for one accumulation type on one SIMD target. A head goes through prepare() for all its rows,
+// run() for all its blocks of keys, finish() for all its rows; row_begin is a multiple of row_block.
+struct BackwardKernel {
+  std::int64_t panel_bytes = 0;                                                          // a row of the register tile
+  std::int64_t (*workspace_bytes)(const BackwardCall&) = nullptr;                        // one thread's scratch
+  std::int64_t (*head_bytes)(const BackwardCall&, std::int64_t rows) = nullptr;          // aligned to 64 bytes
+  void (*prepare)(const BackwardCall&, const BackwardHead&, std::int64_t row_begin, std::int64_t row_end,
+                  std::byte* workspace) = nullptr;
+  void (*run)(const BackwardCall&, const BackwardTask&, std::byte* workspace) = nullptr;
+  void (*finish)(const BackwardCall&, const BackwardHead&, std::int64_t row_begin, std::int64_t row_end,
+                 std::byte* workspace) = nullptr;
+};
+
+// The kernel that accumulates in f32 or f64, for a target of `targets()` by name.
+BackwardKernel backward_kernel_f32(std::int64_t target);
+BackwardKernel backward_kernel_f64(std::int64_t target);
+
+}  // namespace keel::cpu
