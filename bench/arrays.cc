@@ -7,6 +7,7 @@
 
 #include "api/execute.h"
 #include "api/heads.h"
+#include "bench/flops.h"
 #include "core/element.h"
 
 namespace keel::bench {
@@ -61,6 +62,12 @@ Arrays::Arrays(std::span<const Case> cases, std::uint64_t seed) {
     need('o', rows_of(c));
     need('k', c.kv_heads * c.n_k);
     need('v', c.kv_heads * c.n_k);
+    if (c.backward) {
+      need('g', rows_of(c));
+      need('Q', rows_of(c));
+      need('K', c.kv_heads * c.n_k);
+      need('V', c.kv_heads * c.n_k);
+    }
     if (c.mask) mask_bytes = std::max(mask_bytes, c.n_q * c.n_k);
     if (c.reports != Reports::nothing) most_rows_ = std::max(most_rows_, rows_of(c));
   }
@@ -84,6 +91,18 @@ MutableTensorView Arrays::output(const Case& c) const {
   return {buffers_.at({'o', c.dtype}).data(), c.dtype, shape, contiguous_strides(shape)};
 }
 
+TensorView Arrays::dout(const Case& c) const {
+  const std::array<std::int64_t, 4> shape = {1, c.q_heads, c.n_q, c.d};
+  return {buffers_.at({'g', c.dtype}).data(), c.dtype, shape, contiguous_strides(shape)};
+}
+
+Gradients Arrays::gradients(const Case& c) const {
+  const auto like = [&](const TensorView& x, char name) {
+    return MutableTensorView{buffers_.at({name, c.dtype}).data(), c.dtype, x.shape, x.strides};
+  };
+  return {.dq = like(input('q', c), 'Q'), .dk = like(input('k', c), 'K'), .dv = like(input('v', c), 'V')};
+}
+
 TensorView Arrays::mask(const Case& c) const {
   const std::array<std::int64_t, 4> shape = {1, 1, c.n_q, c.n_k};
   return {mask_.data(), DType::boolean, shape, contiguous_strides(shape)};
@@ -95,12 +114,27 @@ MutableRowView Arrays::row(int index, DType dtype, const Case& c) const {
 }
 
 Call::Call(const Case& c, const Arrays& arrays)
-    : q_(arrays.input('q', c)), k_(arrays.input('k', c)), v_(arrays.input('v', c)), out_(arrays.output(c)) {
+    : backward_(c.backward),
+      q_(arrays.input('q', c)),
+      k_(arrays.input('k', c)),
+      v_(arrays.input('v', c)),
+      out_(arrays.output(c)) {
   options_.causal = c.causal;
   options_.window = c.window;
   options_.threads = c.threads;
   if (c.mask) options_.mask = arrays.mask(c);
   forced_.target = c.target;
+  if (c.backward) {
+    own_out_ = Buffer(rows_of(c) * c.d * size_of(c.dtype));
+    own_lse_ = Buffer(rows_of(c) * 8);
+    out_.data = own_out_.data();
+    Outputs outputs;
+    outputs.lse = arrays.row(0, accumulation_dtype(c.dtype), c);
+    outputs.lse.data = own_lse_.data();
+    attention(q_, k_, v_, out_, options_, outputs);
+    inputs_ = {.q = q_, .k = k_, .v = v_, .out = out_, .lse = outputs.lse, .dout = arrays.dout(c)};
+    gradients_ = arrays.gradients(c);
+  }
   if (c.reports == Reports::nothing) return;
   const DType sums = accumulation_dtype(c.dtype);
   outputs_.lse = arrays.row(0, sums, c);
@@ -119,9 +153,20 @@ Problem Call::problem() {
   return make_problem(q_, k_, v_, out_, options_, outputs_);
 }
 
-Plan Call::plan() { return make_plan(problem(), machine(), forced_); }
+BackwardProblem Call::backward_problem() const { return make_backward_problem(inputs_, gradients_, options_); }
+
+Plan Call::plan() {
+  return backward_ ? make_plan(backward_problem(), machine(), forced_) : make_plan(problem(), machine(), forced_);
+}
+
+double Call::flops() { return (backward_ ? kBackwardFlops : 1.0) * forward_flops(problem()); }
 
 void Call::operator()() {
+  if (backward_) {
+    if (forced_.target == 0) return attention_backward(inputs_, gradients_, options_);
+    const BackwardProblem p = backward_problem();
+    return execute(p, make_plan(p, machine(), forced_));
+  }
   outputs_.heads = heads_;
   if (forced_.target == 0) return attention(q_, k_, v_, out_, options_, outputs_);
   Problem p = problem();  // as attention() does it, with a plan of our own

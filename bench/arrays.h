@@ -38,12 +38,15 @@ class Arrays {
 
   TensorView input(char name, const Case& c) const;  // 'q', 'k' or 'v'
   MutableTensorView output(const Case& c) const;
+  TensorView dout(const Case& c) const;
+  Gradients gradients(const Case& c) const;
   TensorView mask(const Case& c) const;
   MutableRowView row(int index, DType dtype, const Case& c) const;
 
  private:
   static constexpr int kRowArrays = 7;
-  std::map<std::pair<char, DType>, Buffer> buffers_;  // 'o' is the output
+  std::map<std::pair<char, DType>, Buffer>
+      buffers_;  // 'o' is the output; a backward pass has 'g', its gradient, and 'Q', 'K', 'V'
   Buffer mask_, rows_;
   std::int64_t most_rows_ = 0;
 };
@@ -52,13 +55,20 @@ class Arrays {
 class Call {
  public:
   Call(const Case& c, const Arrays& arrays);
-  void operator()();  // the whole of attention(): checks, plan, kernel
+  void operator()();  // the whole of attention() or attention_backward(): checks, plan, kernel
+  double flops();
   Problem problem();
   Plan plan();
 
  private:
+  BackwardProblem backward_problem() const;
+
+  bool backward_;
   TensorView q_, k_, v_;
   MutableTensorView out_;
+  Buffer own_out_, own_lse_;  // a backward pass has a forward result of its own, not shared with other cases
+  BackwardInputs inputs_;
+  Gradients gradients_;
   Options options_;
   Outputs outputs_;
   std::vector<HeadStatistics> heads_;

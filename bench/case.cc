@@ -14,6 +14,7 @@ std::string text_of(const Case& c) {
   if (c.causal != Causal::none) text += " causal";
   if (c.window.left != Window::kUnbounded) text += fmt::format(" window {}", c.window.left + 1);
   if (c.mask) text += " mask";
+  if (c.backward) text += " backward";
   if (c.reports == Reports::usual) text += " lse, max, entropy";
   if (c.reports == Reports::everything) text += " all statistics";
   if (c.target != 0) text += fmt::format(" on {}", hwy::TargetName(c.target));

@@ -10,7 +10,7 @@ namespace keel::bench {
 // What a call is asked to report beside its output.
 enum class Reports { nothing, usual, everything };  // usual: lse, max_logit, entropy
 
-// One call of attention(): q (1, q_heads, n_q, d), k and v (1, kv_heads, n_k, d), all dense.
+// One call of attention() or attention_backward(): q (1, q_heads, n_q, d), k and v (1, kv_heads, n_k, d), all dense.
 struct Case {
   std::int64_t q_heads = 4, kv_heads = 4;
   std::int64_t n_q = 2048, n_k = 2048, d = 64;
@@ -19,6 +19,7 @@ struct Case {
   Window window = {};
   bool mask = false;  // a boolean mask (1, 1, n_q, n_k) with an eighth of the keys hidden, here and there
   Reports reports = Reports::nothing;
+  bool backward = false;    // attention_backward(), with gradients of q, k and v
   int threads = 1;          // 0 leaves the number to the planner
   std::int64_t target = 0;  // SIMD target as Highway counts them; 0 is the best there is
 };

@@ -12,6 +12,9 @@ std::int64_t visible_scores(const Problem& problem);
 // A visible score takes d_k multiply-adds in q·k and d_v in p·v. The softmax is not counted.
 double forward_flops(const Problem& problem);
 
+// The backward pass has five such products where the forward pass has two.
+inline constexpr double kBackwardFlops = 2.5;
+
 // k and v, which a call must read at least once.
 double key_value_bytes(const Problem& problem);
 

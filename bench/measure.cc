@@ -65,7 +65,7 @@ class Visitor {
     if (result.row.baseline) baseline_.emplace(Sampled{Call(*result.row.baseline, arrays)});
     result_.plan = subject_.call.plan();
     const Problem problem = subject_.call.problem();
-    result_.flops = forward_flops(problem);
+    result_.flops = subject_.call.flops();
     result_.key_value_bytes = key_value_bytes(problem);
   }
 

@@ -30,5 +30,6 @@ std::vector<Row> statistics_rows(bool quick);
 std::vector<Row> mask_rows(bool quick);
 std::vector<Row> small_rows(bool quick);
 std::vector<Row> memory_rows(bool quick);
+std::vector<Row> backward_rows(bool quick);
 
 }  // namespace keel::bench

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
-#include <sstream>
 
 #include "bench/measure.h"
 #include "bench/scenarios/scenarios.h"
@@ -27,8 +26,8 @@ constexpr const char* kExamples =
     "Examples:\n"
     "  keel bench\n"
     "  keel bench --list\n"
-    "  keel bench --scenario forward,decode --repeats 31\n"
-    "  keel bench --scenario forward --target AVX2 --json\n"
+    "  keel bench forward decode --repeats 31\n"
+    "  keel bench backward --target AVX2 --json\n"
     "\n"
     "Every number is measured beside the limit it is compared with, in every repeat; the median\n"
     "counts. Goals are for the rows as they are: with --dtype, --threads or --target there are\n"
@@ -39,7 +38,7 @@ constexpr int kRepeats = 15, kQuickRepeats = 3;
 class Bench {
  public:
   void add_to(CLI::App& command) {
-    command.add_option("--scenario", scenarios_, "Measure these alone")->type_name("NAME[,NAME]")->check(kNotEmpty);
+    command.add_option("scenario", scenarios_, "Measure these alone")->type_name("NAME")->delimiter(',');
     command.add_flag("--list", list_, "Name the scenarios, and measure nothing");
     command.add_option("--repeats", repeats_, fmt::format("Visits to each row; {} when absent", kRepeats))
         ->type_name("N")
@@ -70,7 +69,7 @@ class Bench {
         if (adapt(row)) rows.push_back(std::move(row));
       }
     }
-    if (rows.empty()) throw CLI::ValidationError("--scenario", "expected rows to measure, got none with these options");
+    if (rows.empty()) throw CLI::ValidationError("scenario", "expected rows to measure, got none with these options");
     discipline_.repeats = repeats_.value_or(quick_ ? kQuickRepeats : kRepeats);
     discipline_.target = target();
     if (!seed_.empty()) discipline_.seed = seed_number(seed_);
@@ -91,9 +90,7 @@ class Bench {
   std::vector<bench::Scenario> chosen_scenarios() const {
     const auto all = bench::scenarios();
     if (scenarios_.empty()) return {all.begin(), all.end()};
-    std::set<std::string> named;
-    std::istringstream list(scenarios_ + ",");
-    for (std::string name; std::getline(list, name, ',');) named.insert(name);
+    std::set<std::string> named(scenarios_.begin(), scenarios_.end());
     std::vector<bench::Scenario> chosen;
     std::string known;
     for (const bench::Scenario& s : all) {
@@ -101,7 +98,7 @@ class Bench {
       known += fmt::format("{}{}", known.empty() ? "" : ", ", s.name);
     }
     if (!named.empty()) {
-      throw CLI::ValidationError("--scenario", fmt::format("expected some of {}, got '{}'", known, *named.begin()));
+      throw CLI::ValidationError("scenario", fmt::format("expected some of {}, got '{}'", known, *named.begin()));
     }
     return chosen;
   }
@@ -139,7 +136,7 @@ class Bench {
     return target() == 0 || set(&bench::Case::target, target(), About::target);
   }
 
-  std::string scenarios_;
+  std::vector<std::string> scenarios_;
   bool list_ = false, quick_ = false, json_ = false, quiet_ = false;
   std::optional<int> repeats_, threads_;
   std::string target_, dtype_, seed_;

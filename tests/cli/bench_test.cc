@@ -16,7 +16,7 @@ namespace {
 using testing::HasSubstr;
 using Json = nlohmann::json;
 
-const std::vector<std::string> kQuick = {"bench", "--quick", "--scenario", "small", "--repeats", "2"};
+const std::vector<std::string> kQuick = {"bench", "--quick", "small", "--repeats", "2"};
 
 std::vector<std::string> quick(const std::vector<std::string>& rest) {
   std::vector<std::string> arguments = kQuick;
@@ -100,7 +100,7 @@ TEST(Bench, ListNamesTheScenariosAndMeasuresNothing) {
        {"forward", "head-sizes", "targets", "dtypes", "threads", "decode", "statistics", "mask", "small", "memory"}) {
     EXPECT_THAT(result.out, HasSubstr(name + " "));
   }
-  const Json list = json_of({"bench", "--list", "--json", "--scenario", "small,forward"});
+  const Json list = json_of({"bench", "--list", "--json", "small,forward"});
   ASSERT_EQ(list.size(), 2u);
   EXPECT_EQ(list[0]["name"], "forward");
 }
@@ -110,7 +110,7 @@ TEST(Bench, JsonBecomesMarkdown) {
   io::write_file(folder / "page.md", std::string_view("before\n<!-- bench_table.py: begin -->\nold\n"
                                                       "<!-- bench_table.py: end -->\nafter\n"));
   const Result result = shell(folder,
-                              "keel bench --quick --scenario small,targets --repeats 2 --json > run.json && "
+                              "keel bench --quick small,targets --repeats 2 --json > run.json && "
                               "python3 -B " KEEL_SCRIPTS "/bench_table.py run.json --into page.md && cat page.md");
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.out, testing::StartsWith("before\n<!-- bench_table.py: begin -->\nKeel "));
