@@ -292,8 +292,8 @@ class BackwardRunner {
       std::fill(to + (masked ? 0 : f_.d_v), to + ld, T{0});
       if (masked) continue;
       LoadRow<T>(f_.dtype, head_.dout.data,
-                 HeadOf(r + x) * head_.dout.head_stride + Query(r + x) * head_.dout.row_stride, head_.dout.column_stride,
-                 f_.d_v, T{1}, to);
+                 HeadOf(r + x) * head_.dout.head_stride + Query(r + x) * head_.dout.row_stride,
+                 head_.dout.column_stride, f_.d_v, T{1}, to);
     }
     ZeroTail(scratch_.dout, rows, ld);
     finite_dout_ = AllFinite(scratch_.dout, rows * ld);
@@ -371,7 +371,7 @@ class BackwardRunner {
 
   void PackPanels(const Rows& from, Range block, std::int64_t d, T* to) {
     for (std::int64_t j = block.begin; j < block.end; j += scratch_.panel) {
-      PackPanel<T>(f_.dtype, from, j, std::min(scratch_.panel, block.end - j), d, scratch_.panel, /*ahead=*/false,
+      PackPanel<T>(f_.dtype, from, j, std::min(scratch_.panel, block.end - j), d, scratch_.panel,
                    to + (j - block.begin) * d);
     }
   }
@@ -539,9 +539,9 @@ class BackwardRunner {
       for (std::int64_t y = 0; y < keys; y += kRowTile) {
         const Range seen = scratch_.rows[y / kRowTile];
         if (seen.empty()) continue;
-        AddProduct<true, T, T>(static_cast<int>(std::min<std::int64_t>(kRowTile, keys - y)), a + seen.begin * lds + y,
-                               lds, b + seen.begin * ld + c, ld, seen.end - seen.begin, scratch_.ones, to + y * ld + c,
-                               ld, width);
+        Product<Into::kAdd, true, T, T>(static_cast<int>(std::min<std::int64_t>(kRowTile, keys - y)),
+                                        a + seen.begin * lds + y, lds, b + seen.begin * ld + c, ld,
+                                        seen.end - seen.begin, scratch_.ones, to + y * ld + c, ld, width);
       }
     }
   }
@@ -562,9 +562,9 @@ class BackwardRunner {
     for (std::int64_t x = 0; x < rows; x += kRowTile) {
       const Range needed = scratch_.needed[x / kRowTile];
       if (needed.empty()) continue;
-      WeightedSum<T, T>(static_cast<int>(std::min<std::int64_t>(kRowTile, rows - x)),
-                        scratch_.t + x * lds + needed.begin, lds, scratch_.k + needed.begin * ld, ld,
-                        needed.end - needed.begin, scratch_.ones, to + x * ld, ld, ld / scratch_.lanes);
+      WeightedSum<T>(static_cast<int>(std::min<std::int64_t>(kRowTile, rows - x)), scratch_.t + x * lds + needed.begin,
+                     lds, scratch_.k + needed.begin * ld, ld, needed.end - needed.begin, scratch_.ones, to + x * ld, ld,
+                     ld / scratch_.lanes);
     }
   }
 

@@ -6,13 +6,15 @@
 
 #include "cpu/forward.h"
 
-// The streaming backward kernel. With p_ij = exp(s_ij − lse_i), as the forward call left lse, and δ_i = do_i·o_i − dlse_i,
+// The streaming backward kernel. With p_ij = exp(s_ij − lse_i), as the forward call left lse, and δ_i = do_i·o_i −
+// dlse_i,
 //
-//   dv_j = Σ_i p_ij do_i      ds_ij = p_ij (do_i·v_j − δ_i)      dq_i = scale Σ_j ds_ij k_j      dk_j = scale Σ_i ds_ij q_i
+//   dv_j = Σ_i p_ij do_i      ds_ij = p_ij (do_i·v_j − δ_i)      dq_i = scale Σ_j ds_ij k_j      dk_j = scale Σ_i ds_ij
+//   q_i
 //
-// Rows are stacked as in forward.h. A task owns a block of keys: it keeps dk and dv of its keys in scratch memory while it
-// goes through the rows, and adds to the sums of dq that all tasks of the head share. A block of rows takes the blocks of
-// keys in their order, whoever computes them, so the bits are the same for any number of threads.
+// Rows are stacked as in forward.h. A task owns a block of keys: it keeps dk and dv of its keys in scratch memory while
+// it goes through the rows, and adds to the sums of dq that all tasks of the head share. A block of rows takes the
+// blocks of keys in their order, whoever computes them, so the bits are the same for any number of threads.
 namespace keel::cpu {
 
 // What holds for a whole call.
@@ -38,8 +40,8 @@ struct BackwardHead {
   std::byte* memory = nullptr;  // head_bytes(), kept from prepare() to finish()
 };
 
-// The keys [block·key_block, (block + 1)·key_block) against all rows. `before` is how many blocks of rows the task of the
-// preceding keys has done, `done` how many this one has; null where one thread does the tasks in order.
+// The keys [block·key_block, (block + 1)·key_block) against all rows. `before` is how many blocks of rows the task of
+// the preceding keys has done, `done` how many this one has; null where one thread does the tasks in order.
 struct BackwardTask {
   const BackwardHead* head = nullptr;
   std::int64_t block = 0;
@@ -47,12 +49,12 @@ struct BackwardTask {
   std::atomic<std::int64_t>* done = nullptr;
 };
 
-// The kernel's entry points for one accumulation type on one SIMD target. A head goes through prepare() for all its rows,
-// run() for all its blocks of keys, finish() for all its rows; row_begin is a multiple of row_block.
+// The kernel's entry points for one accumulation type on one SIMD target. A head goes through prepare() for all its
+// rows, run() for all its blocks of keys, finish() for all its rows; row_begin is a multiple of row_block.
 struct BackwardKernel {
-  std::int64_t panel_bytes = 0;                                                          // a row of the register tile
-  std::int64_t (*workspace_bytes)(const BackwardCall&) = nullptr;                        // one thread's scratch
-  std::int64_t (*head_bytes)(const BackwardCall&, std::int64_t rows) = nullptr;          // aligned to 64 bytes
+  std::int64_t panel_bytes = 0;                                                  // a row of the register tile
+  std::int64_t (*workspace_bytes)(const BackwardCall&) = nullptr;                // one thread's scratch
+  std::int64_t (*head_bytes)(const BackwardCall&, std::int64_t rows) = nullptr;  // aligned to 64 bytes
   void (*prepare)(const BackwardCall&, const BackwardHead&, std::int64_t row_begin, std::int64_t row_end,
                   std::byte* workspace) = nullptr;
   void (*run)(const BackwardCall&, const BackwardTask&, std::byte* workspace) = nullptr;

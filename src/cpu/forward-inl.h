@@ -21,6 +21,7 @@
 #include <cmath>
 
 #include "core/dropout.h"
+#include "cpu/decode-inl.h"
 #include "cpu/epilogue-inl.h"
 #include "cpu/forward.h"
 #include "cpu/gemm-inl.h"
@@ -101,12 +102,13 @@ class ForwardTaskRunner {
   Range ScoreStrip(std::int64_t r, std::int64_t rows, Range needed, std::int64_t first) {
     const std::int64_t width = scratch_.panel;
     const Range panels = {needed.begin / width, (needed.end + width - 1) / width};
-    for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
+    std::int64_t panel = panels.begin;
+    if (rows_ <= kRowTile) panel += StreamScores(rows, needed, first);
+    for (; panel < panels.end; ++panel) {
       const std::int64_t j = first + panel * width, keys = std::min(width, head_.k_len - j);
-      const bool once = rows_ <= kRowTile;  // a panel that one tile of rows uses stays in the first-level cache
-      T* const packed = once ? scratch_.k : scratch_.k + panel * width * call_.d_k;
-      if (once || scratch_.packed[panel] == 0) {
-        PackPanel<T>(call_.dtype, head_.k, j, keys, call_.d_k, width, /*ahead=*/once, packed);
+      T* const packed = scratch_.k + panel * width * call_.d_k;
+      if (scratch_.packed[panel] == 0) {
+        PackPanel<T>(call_.dtype, head_.k, j, keys, call_.d_k, width, packed);
         scratch_.packed[panel] = 1;
       }
       // Of the last panel only the vectors that hold a key; what else it had in s is hidden with the masks.
@@ -119,6 +121,19 @@ class ForwardTaskRunner {
       }
     }
     return {panels.begin * width, panels.end * width};
+  }
+
+  // The scores of a task's only rows, as far as k can be read in place: how many panels they fill.
+  std::int64_t StreamScores(std::int64_t rows, Range needed, std::int64_t first) {
+    const std::int64_t begin = needed.begin / scratch_.panel * scratch_.panel;
+    std::int64_t done = 0;
+    WithType<T>(call_.dtype, [&](auto* type) {
+      const auto* const k = static_cast<decltype(type)>(head_.k.data) + (first + begin) * head_.k.row_stride;
+      done = StreamedScores(static_cast<int>(rows), scratch_.q, scratch_.ldq, k, head_.k.row_stride,
+                            head_.k.column_stride, call_.d_k, (needed.end - begin) / scratch_.panel * scratch_.panel,
+                            scratch_.s + begin, scratch_.lds);
+    });
+    return done / scratch_.panel;
   }
 
   RowBlock BlockOf(std::int64_t r, Range block, std::int64_t first, Range computed) const {
@@ -146,10 +161,7 @@ class ForwardTaskRunner {
         masked = masked || visible < needed.end - needed.begin;
       }
       if (!masked && !have_values && CanReadValuesInPlace()) {  // pass 4
-        WithType<T>(call_.dtype, [&](auto* type) {
-          const auto* const v = static_cast<decltype(type)>(head_.v.data) + (first + needed.begin) * head_.v.row_stride;
-          SumValues(r, rows, needed, v, head_.v.row_stride, states);
-        });
+        StreamValues(rows, needed, first, states);
         continue;
       }
       if (!have_values) {
@@ -172,15 +184,39 @@ class ForwardTaskRunner {
     return rows_ <= kRowTile && head_.v.column_stride == 1 && call_.d_v == scratch_.ldv;
   }
 
+  // Pass 4 for the only rows of a task, which then reads v in place and asks for the next block of keys on the way.
+  void StreamValues(std::int64_t rows, Range needed, std::int64_t first, const States<T>& states) {
+    const hn::ScalableTag<T> d;
+    T* const sum = scratch_.v;  // not packed into
+    std::fill_n(sum, kRowTile * scratch_.ldv, T{0});
+    WithType<T>(call_.dtype, [&](auto* type) {
+      using S = std::remove_const_t<std::remove_pointer_t<decltype(type)>>;
+      const auto* const v = static_cast<const S*>(head_.v.data) + (first + needed.begin) * head_.v.row_stride;
+      StreamedSum<T, S>(static_cast<int>(rows), scratch_.s + needed.begin, scratch_.lds, v, head_.v.row_stride,
+                        needed.end - needed.begin, sum, scratch_.ldv, scratch_.ldv / scratch_.lanes, NextKeys(first));
+    });
+    for (std::int64_t x = 0; x < rows; ++x) {
+      const auto factor = hn::Set(d, scratch_.factor[x]);
+      for (std::int64_t c = x * scratch_.ldv; c < (x + 1) * scratch_.ldv; c += scratch_.lanes) {
+        hn::Store(hn::MulAdd(hn::Load(d, states.o + c), factor, hn::Load(d, sum + c)), d, states.o + c);
+      }
+    }
+  }
+
+  // Where the keys of the next block lie.
+  const std::byte* NextKeys(std::int64_t first) const {
+    const std::int64_t at = (first + call_.tiles.key_block) * head_.k.row_stride;
+    return static_cast<const std::byte*>(head_.k.data) + at * size_of(call_.dtype);
+  }
+
   // Pass 4 for a strip: v holds the values of `needed`, rows ldv apart.
-  template <class S>
-  void SumValues(std::int64_t r, std::int64_t rows, Range needed, const S* v, std::int64_t ldv,
+  void SumValues(std::int64_t r, std::int64_t rows, Range needed, const T* v, std::int64_t ldv,
                  const States<T>& states) {
     for (std::int64_t x = 0; x < rows; x += kRowTile) {
-      WeightedSum<T, S>(static_cast<int>(std::min<std::int64_t>(kRowTile, rows - x)),
-                        scratch_.s + x * scratch_.lds + needed.begin, scratch_.lds, v, ldv, needed.end - needed.begin,
-                        scratch_.factor + x, states.o + (r + x) * scratch_.ldv, scratch_.ldv,
-                        scratch_.ldv / scratch_.lanes);
+      WeightedSum<T>(static_cast<int>(std::min<std::int64_t>(kRowTile, rows - x)),
+                     scratch_.s + x * scratch_.lds + needed.begin, scratch_.lds, v, ldv, needed.end - needed.begin,
+                     scratch_.factor + x, states.o + (r + x) * scratch_.ldv, scratch_.ldv,
+                     scratch_.ldv / scratch_.lanes);
     }
   }
 

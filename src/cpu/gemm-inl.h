@@ -6,6 +6,7 @@
 #define KEEL_CPU_GEMM_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cstddef>
@@ -25,14 +26,18 @@ constexpr int kTileVectors = 4;
 constexpr int kTileVectors = 2;
 #endif
 
-// C (MR, NV vectors) from A (MR, k) and B (k, NV vectors) of any dtype, C aligned:
-//   kAccumulate:  C = alpha_r · C + A·B      else:  C = A·B
+// What becomes of A·B. kSet: C = A·B. kAdd: C = alpha_r·C + A·B. kExtend: the chains of C go on, bit for bit as if the
+// steps before had been part of the same call, and each step asks for a line of memory from `ahead` on.
+enum class Into { kSet, kAdd, kExtend };
+
+// C (MR, NV vectors) from A (MR, k) and B (k, NV vectors) of any dtype, C aligned.
 //   kTransposed:  A is given as its transpose, (k, MR) with rows lda apart
 // Each element is one chain of fused multiply-adds in the order of k, whatever MR and NV are. Bound by the FMA ports:
 // MR·NV of them against NV loads and MR broadcasts a step.
-template <int MR, int NV, bool kAccumulate, bool kTransposed, class T, class S>
+template <int MR, int NV, Into kInto, bool kTransposed, class T, class S>
 HWY_NOINLINE void MatrixTile(const T* HWY_RESTRICT a, std::ptrdiff_t lda, const S* HWY_RESTRICT b, std::ptrdiff_t ldb,
-                             std::ptrdiff_t k, const T* HWY_RESTRICT alpha, T* HWY_RESTRICT c, std::ptrdiff_t ldc) {
+                             std::ptrdiff_t k, const T* HWY_RESTRICT alpha, T* HWY_RESTRICT c, std::ptrdiff_t ldc,
+                             [[maybe_unused]] const std::byte* ahead) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   const auto n = static_cast<std::ptrdiff_t>(hn::Lanes(d));
@@ -41,6 +46,18 @@ HWY_NOINLINE void MatrixTile(const T* HWY_RESTRICT a, std::ptrdiff_t lda, const 
   V c00 = zero, c01 = zero, c02 = zero, c03 = zero, c10 = zero, c11 = zero, c12 = zero, c13 = zero;
   V c20 = zero, c21 = zero, c22 = zero, c23 = zero, c30 = zero, c31 = zero, c32 = zero, c33 = zero;
   V c40 = zero, c41 = zero, c42 = zero, c43 = zero, c50 = zero, c51 = zero, c52 = zero, c53 = zero;
+
+#define KEEL_GET(r, v) \
+  if constexpr (kInto == Into::kExtend && MR > r && NV > v) c##r##v = hn::Load(d, c + r * ldc + v * n);
+#define KEEL_GET_ROW(r) KEEL_GET(r, 0) KEEL_GET(r, 1) KEEL_GET(r, 2) KEEL_GET(r, 3)
+  KEEL_GET_ROW(0)
+  KEEL_GET_ROW(1)
+  KEEL_GET_ROW(2)
+  KEEL_GET_ROW(3)
+  KEEL_GET_ROW(4)
+  KEEL_GET_ROW(5)
+#undef KEEL_GET_ROW
+#undef KEEL_GET
 
 #define KEEL_ROW(r)                                             \
   if constexpr (MR > r) {                                       \
@@ -63,6 +80,10 @@ HWY_NOINLINE void MatrixTile(const T* HWY_RESTRICT a, std::ptrdiff_t lda, const 
     KEEL_ROW(4)                                        \
     KEEL_ROW(5)                                        \
     a += kTransposed ? lda : 1;                        \
+    if constexpr (kInto == Into::kExtend) {            \
+      hwy::Prefetch(ahead);                            \
+      ahead += 64;                                     \
+    }                                                  \
     b += ldb;                                          \
   }
   std::ptrdiff_t step = 0;
@@ -79,7 +100,7 @@ HWY_NOINLINE void MatrixTile(const T* HWY_RESTRICT a, std::ptrdiff_t lda, const 
 #define KEEL_PUT(r, v)                                                              \
   if constexpr (MR > r && NV > v) {                                                 \
     T* const at = c + r * ldc + v * n;                                              \
-    if constexpr (kAccumulate) {                                                    \
+    if constexpr (kInto == Into::kAdd) {                                            \
       hn::Store(hn::MulAdd(hn::Load(d, at), hn::Set(d, alpha[r]), c##r##v), d, at); \
     } else {                                                                        \
       hn::Store(c##r##v, d, at);                                                    \
@@ -96,54 +117,47 @@ HWY_NOINLINE void MatrixTile(const T* HWY_RESTRICT a, std::ptrdiff_t lda, const 
 #undef KEEL_PUT
 }
 
-template <int NV, bool kAccumulate, bool kTransposed, class T, class S>
+template <int NV, Into kInto, bool kTransposed, class T, class S>
 HWY_INLINE void MatrixRows(int rows, const T* a, std::ptrdiff_t lda, const S* b, std::ptrdiff_t ldb, std::ptrdiff_t k,
-                           const T* alpha, T* c, std::ptrdiff_t ldc) {
+                           const T* alpha, T* c, std::ptrdiff_t ldc, const std::byte* ahead) {
   switch (rows) {
     case 1:
-      return MatrixTile<1, NV, kAccumulate, kTransposed>(a, lda, b, ldb, k, alpha, c, ldc);
+      return MatrixTile<1, NV, kInto, kTransposed>(a, lda, b, ldb, k, alpha, c, ldc, ahead);
     case 2:
-      return MatrixTile<2, NV, kAccumulate, kTransposed>(a, lda, b, ldb, k, alpha, c, ldc);
+      return MatrixTile<2, NV, kInto, kTransposed>(a, lda, b, ldb, k, alpha, c, ldc, ahead);
     case 3:
     case 4:
-      return MatrixTile<4, NV, kAccumulate, kTransposed>(a, lda, b, ldb, k, alpha, c, ldc);
+      return MatrixTile<4, NV, kInto, kTransposed>(a, lda, b, ldb, k, alpha, c, ldc, ahead);
     default:
-      return MatrixTile<6, NV, kAccumulate, kTransposed>(a, lda, b, ldb, k, alpha, c, ldc);
+      return MatrixTile<6, NV, kInto, kTransposed>(a, lda, b, ldb, k, alpha, c, ldc, ahead);
   }
 }
 
-// q·kᵀ: scores of up to kRowTile rows against the first `vectors` vectors of a packed panel. Rows up to the next tile
-// size (1, 2, 4, 6) are computed too, so q and s have room for them.
+// A product of `vectors` ≤ kTileVectors vectors for up to kRowTile rows of C. Rows up to the next tile size (1, 2, 4,
+// 6) are computed too, so A and C have room for them.
+template <Into kInto, bool kTransposed, class T, class S>
+HWY_INLINE void Product(int rows, const T* a, std::ptrdiff_t lda, const S* b, std::ptrdiff_t ldb, std::ptrdiff_t k,
+                        const T* alpha, T* c, std::ptrdiff_t ldc, std::ptrdiff_t vectors,
+                        const std::byte* ahead = nullptr) {
+  switch (vectors) {
+    case 1:
+      return MatrixRows<1, kInto, kTransposed, T, S>(rows, a, lda, b, ldb, k, alpha, c, ldc, ahead);
+    case 2:
+      return MatrixRows<2, kInto, kTransposed, T, S>(rows, a, lda, b, ldb, k, alpha, c, ldc, ahead);
+    case 3:
+      return MatrixRows < kTileVectors == 4 ? 3 : 2, kInto, kTransposed, T,
+             S > (rows, a, lda, b, ldb, k, alpha, c, ldc, ahead);
+    default:
+      return MatrixRows<kTileVectors, kInto, kTransposed, T, S>(rows, a, lda, b, ldb, k, alpha, c, ldc, ahead);
+  }
+}
+
+// q·kᵀ: scores against the first `vectors` vectors of a packed panel.
 template <class T>
 HWY_INLINE void Scores(int rows, const T* q, std::ptrdiff_t ldq, const T* panel, std::ptrdiff_t d_k,
                        std::ptrdiff_t vectors, T* s, std::ptrdiff_t lds) {
   const auto width = static_cast<std::ptrdiff_t>(kTileVectors * hn::Lanes(hn::ScalableTag<T>()));
-  switch (vectors) {
-    case 1:
-      return MatrixRows<1, false, false, T, T>(rows, q, ldq, panel, width, d_k, nullptr, s, lds);
-    case 2:
-      return MatrixRows<2, false, false, T, T>(rows, q, ldq, panel, width, d_k, nullptr, s, lds);
-    case 3:
-      return MatrixRows<kTileVectors == 4 ? 3 : 2, false, false, T, T>(rows, q, ldq, panel, width, d_k, nullptr, s, lds);
-    default:
-      return MatrixRows<kTileVectors, false, false, T, T>(rows, q, ldq, panel, width, d_k, nullptr, s, lds);
-  }
-}
-
-// C = alpha·C + A·B for up to kRowTile rows of C, `vectors` ≤ kTileVectors of them.
-template <bool kTransposed, class T, class S>
-HWY_INLINE void AddProduct(int rows, const T* a, std::ptrdiff_t lda, const S* b, std::ptrdiff_t ldb, std::ptrdiff_t k,
-                           const T* alpha, T* c, std::ptrdiff_t ldc, std::ptrdiff_t vectors) {
-  switch (vectors) {
-    case 1:
-      return MatrixRows<1, true, kTransposed, T, S>(rows, a, lda, b, ldb, k, alpha, c, ldc);
-    case 2:
-      return MatrixRows<2, true, kTransposed, T, S>(rows, a, lda, b, ldb, k, alpha, c, ldc);
-    case 3:
-      return MatrixRows<kTileVectors == 4 ? 3 : 2, true, kTransposed, T, S>(rows, a, lda, b, ldb, k, alpha, c, ldc);
-    default:
-      return MatrixRows<kTileVectors, true, kTransposed, T, S>(rows, a, lda, b, ldb, k, alpha, c, ldc);
-  }
+  Product<Into::kSet, false, T, T>(rows, q, ldq, panel, width, d_k, nullptr, s, lds, vectors);
 }
 
 // How many vectors the next tile takes of those that are left: full tiles first, the rest split evenly.
@@ -153,13 +167,13 @@ HWY_INLINE std::ptrdiff_t NextWidth(std::ptrdiff_t vectors) {
 }
 
 // o = alpha·o + p·v over `keys` keys, `vectors` vectors wide.
-template <class T, class S>
-HWY_INLINE void WeightedSum(int rows, const T* p, std::ptrdiff_t ldp, const S* v, std::ptrdiff_t ldv,
+template <class T>
+HWY_INLINE void WeightedSum(int rows, const T* p, std::ptrdiff_t ldp, const T* v, std::ptrdiff_t ldv,
                             std::ptrdiff_t keys, const T* alpha, T* o, std::ptrdiff_t ldo, std::ptrdiff_t vectors) {
   const auto n = static_cast<std::ptrdiff_t>(hn::Lanes(hn::ScalableTag<T>()));
   while (vectors > 0) {
     const std::ptrdiff_t width = NextWidth(vectors);
-    AddProduct<false, T, S>(rows, p, ldp, v, ldv, keys, alpha, o, ldo, width);
+    Product<Into::kAdd, false, T, T>(rows, p, ldp, v, ldv, keys, alpha, o, ldo, width);
     v += width * n;
     o += width * n;
     vectors -= width;

@@ -6,7 +6,6 @@
 #define KEEL_CPU_PACK_INL_H_
 #endif
 
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cmath>
@@ -150,23 +149,32 @@ template <class S, class T>
 constexpr std::int64_t kSquareColumns = std::is_same_v<S, BFloat16> && sizeof(T) == 4 ? 2 * kSquare<T> : kSquare<T>;
 
 template <class S>
+HWY_INLINE void LoadSquare(const S* from, std::int64_t row_stride, FloatVector (&rows)[kVectorRows]) {
+  const hn::ScalableTag<float> d;
+  for (int i = 0; i < kVectorRows; ++i) {
+    if constexpr (std::is_same_v<S, BFloat16>) {
+      const hn::RebindToUnsigned<decltype(d)> du;
+      rows[i] = hn::BitCast(d, hn::LoadU(du, reinterpret_cast<const std::uint32_t*>(from + i * row_stride)));
+    } else {
+      rows[i] = LoadAs(d, from + i * row_stride);
+    }
+  }
+}
+
+template <class S>
 HWY_INLINE void TransposeSquare(const S* from, std::int64_t row_stride, float* to, std::int64_t ldt) {
   const hn::ScalableTag<float> d;
   FloatVector rows[kVectorRows];
+  LoadSquare(from, row_stride, rows);
+  TransposeVectors(rows);
   if constexpr (std::is_same_v<S, BFloat16>) {
     const hn::RebindToUnsigned<decltype(d)> du;
-    for (int i = 0; i < kVectorRows; ++i) {
-      rows[i] = hn::BitCast(d, hn::LoadU(du, reinterpret_cast<const std::uint32_t*>(from + i * row_stride)));
-    }
-    TransposeVectors(rows);
     for (int c = 0; c < kVectorRows; ++c) {
       const auto words = hn::BitCast(du, rows[c]);
       hn::Store(hn::BitCast(d, hn::ShiftLeft<16>(words)), d, to + 2 * c * ldt);
       hn::Store(hn::BitCast(d, hn::And(words, hn::Set(du, 0xFFFF0000u))), d, to + (2 * c + 1) * ldt);
     }
   } else {
-    for (int i = 0; i < kVectorRows; ++i) rows[i] = LoadAs(d, from + i * row_stride);
-    TransposeVectors(rows);
     for (int c = 0; c < kVectorRows; ++c) hn::Store(rows[c], d, to + c * ldt);
   }
 }
@@ -185,11 +193,10 @@ HWY_INLINE void TransposeSquare(const S* from, std::int64_t row_stride, T* to, s
 }
 #endif
 
-// Keys [j, j + keys) as one panel kᵀ (d_k, width); columns from `keys` to the end of their vector become 0. With
-// `ahead` it asks for the keys of the next panel on the way: few queries wait for memory.
+// Keys [j, j + keys) as one panel kᵀ (d_k, width); columns from `keys` to the end of their vector become 0.
 template <class T>
 HWY_NOINLINE void PackPanel(DType dtype, const Rows& k, std::int64_t j, std::int64_t keys, std::int64_t d_k,
-                            std::int64_t width, bool ahead, T* HWY_RESTRICT panel) {
+                            std::int64_t width, T* HWY_RESTRICT panel) {
   constexpr std::int64_t side = kSquare<T>, small = kSmallSquare<T>;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
   if (const std::int64_t begin = keys / lanes * lanes; begin < keys) {
@@ -222,9 +229,7 @@ HWY_NOINLINE void PackPanel(DType dtype, const Rows& k, std::int64_t j, std::int
     const std::int64_t x_end = keys / side * side, c_end = d_k / columns * columns;
     for (std::int64_t x = 0; x < x_end; x += side) {
       for (std::int64_t c = 0; c < c_end; c += columns) {
-        const auto* const from = source + x * stride + c;
-        for (std::int64_t y = 0; ahead && y < side; ++y) hwy::Prefetch(from + (width + y) * stride);
-        TransposeSquare(from, stride, panel + c * width + x, width);
+        TransposeSquare(source + x * stride + c, stride, panel + c * width + x, width);
       }
     }
     in_small_squares({0, x_end}, {c_end, d_k});

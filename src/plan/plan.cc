@@ -69,9 +69,10 @@ std::int64_t choose_target(const Machine& machine, const Forced& forced, const B
 }
 
 template <class Because>
-int choose_threads(const Problem& p, const Machine& machine, double flops, const Because& because) {
+int choose_threads(const Problem& p, const Machine& machine, const Forced& forced, double flops,
+                   const Because& because) {
   const int threads = p.options.threads > 0 ? p.options.threads : machine.threads;
-  if (threads <= 1 || flops >= kAloneFlops) return threads;
+  if (threads <= 1 || flops >= kAloneFlops || forced.share_small) return threads;
   because("one thread: ", flops / 1e6, " MFLOP are done before another wakes");
   return 1;
 }
@@ -93,7 +94,7 @@ Plan make_plan(const Problem& p, const Machine& machine, const Forced& forced, s
   const auto [longest, rows, heads, flops] = extent_of(p);
   const std::int64_t item = size_of(accumulation_dtype(p.dtype));
   const std::int64_t width = (p.d_k + p.d_v) * item;
-  const int threads = choose_threads(p, machine, flops, because);
+  const int threads = choose_threads(p, machine, forced, flops, because);
 
   cpu::Tiles& tiles = plan.tiles;
   tiles.key_block = forced.tiles.key_block > 0 ? forced.tiles.key_block : choose_key_block(width, machine);
@@ -178,11 +179,12 @@ Plan make_plan(const BackwardProblem& problem, const Machine& machine, const For
   cpu::Tiles& tiles = plan.tiles;
   // A register tile's width of do and q stays in half the first-level cache for all keys of the block.
   tiles.row_block = std::clamp<std::int64_t>(machine.l1_bytes / 2 / kernel.panel_bytes, 48, 96) / 12 * 12;
-  // k three times (as it is, transposed, its gradient), v twice.
-  tiles.key_block = 192;
-  while (tiles.key_block > 64 && tiles.key_block * (3 * p.d_k + 2 * p.d_v) * item > machine.l2_bytes / 2) {
-    tiles.key_block -= 64;
-  }
+  // k three times (as it is, transposed, its gradient) and v twice should leave a third of the second-level cache to
+  // rows; a short sequence should have a few blocks, for causal masks to leave some out and threads to share them.
+  const auto fits = [&](std::int64_t keys) {
+    return keys * (3 * p.d_k + 2 * p.d_v) * item <= machine.l2_bytes * 2 / 3;
+  };
+  tiles.key_block = extent.keys >= 4 * 384 && fits(384) ? 384 : fits(192) ? 192 : fits(128) ? 128 : 64;
   if (forced.tiles.row_block > 0) tiles.row_block = whole(forced.tiles.row_block, kRowGranule);
   if (forced.tiles.key_block > 0) tiles.key_block = forced.tiles.key_block;
   tiles.key_chunk = tiles.key_block;
@@ -191,15 +193,14 @@ Plan make_plan(const BackwardProblem& problem, const Machine& machine, const For
 
   const MutableTensorView& dbias = problem.gradients.dbias;
   const auto summed = [&](std::size_t i) { return dbias.given() && dbias.shape[i] > 1 && dbias.strides[i] == 0; };
-  int threads = choose_threads(p, machine, 2.5 * extent.flops, because);
+  int threads = choose_threads(p, machine, forced, 2.5 * extent.flops, because);
   if (threads > 1 && summed(3)) {
     threads = 1;
     because("one thread: dbias is summed over keys, which the tasks divide");
   }
   const bool shared = summed(0) || summed(1);
   const std::int64_t blocks = std::max<std::int64_t>(parts(extent.keys, tiles.key_block), 1);
-  plan.split_keys =
-      forced.split_keys.value_or(threads > 1 && (shared || extent.heads < kTasksPerThread * threads));
+  plan.split_keys = forced.split_keys.value_or(threads > 1 && (shared || extent.heads < kTasksPerThread * threads));
   plan.chain_heads = plan.split_keys && shared;
   if (plan.chain_heads) {
     because("a task takes its keys through all heads: dbias is summed over them");

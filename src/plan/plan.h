@@ -32,6 +32,7 @@ struct Forced {
   std::int64_t target = 0;
   cpu::Tiles tiles = {};
   std::optional<bool> split_keys = {};
+  bool share_small = false;  // among threads, however little there is to do
 };
 
 // `reasons`, where given, gets a line for each choice.

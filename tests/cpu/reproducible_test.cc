@@ -38,8 +38,71 @@ TEST(Reproducible, SameBitsForAnyNumberOfThreads) {
     for (const int threads : {2, 3, 7}) {
       options.threads = threads;
       EXPECT_EQ(bytes_of(instance, options, {}) == expected, true) << c.name << " with " << threads << " threads";
-      const Forced many = {.tiles = {12, 0, 0}};  // tasks enough for all of them
+      const Forced many = {.tiles = {12, 0, 0}, .share_small = true};  // tasks enough for all of them
       EXPECT_EQ(bytes_of(instance, options, many) == expected, true) << c.name << " in small tasks, " << threads;
+    }
+  }
+}
+
+std::string gradient_bytes_of(const Instance& instance, const Options& options, const Forced& forced) {
+  const conformance::GradientMemory memory = instance.gradient_memory();
+  run_forced(instance.backward_inputs(), memory.gradients(), options, forced);
+  std::string bytes;
+  for (const conformance::Array* array :
+       {&memory.dq, &memory.dk, &memory.dv, &memory.dbias, &memory.dscale, &memory.dsinks}) {
+    bytes += array->contents();
+  }
+  return bytes;
+}
+
+TEST(Reproducible, SameGradientBitsForAnyNumberOfThreads) {
+  const tbb::global_control seven(tbb::global_control::max_allowed_parallelism, 7);
+  for (const Case& c : conformance::table()) {
+    if (!c.gradients) continue;
+    const Instance instance(c);
+    Options options = instance.options();
+    options.threads = 1;
+    const cpu::Tiles tiles = {12, 64};  // many blocks of keys that follow each other through many blocks of rows
+    const std::string expected = gradient_bytes_of(instance, options, {.tiles = tiles});
+    for (const int threads : {2, 3, 7}) {
+      options.threads = threads;
+      const Forced heads = {.tiles = tiles, .split_keys = false, .share_small = true};
+      const Forced blocks = {.tiles = tiles, .split_keys = true, .share_small = true};
+      EXPECT_EQ(gradient_bytes_of(instance, options, heads) == expected, true) << c.name << " by heads, " << threads;
+      EXPECT_EQ(gradient_bytes_of(instance, options, blocks) == expected, true) << c.name << " by blocks, " << threads;
+    }
+  }
+}
+
+// A single head, long enough for the planner itself to divide its keys among threads.
+TEST(Reproducible, SameGradientBitsOfOneLongHead) {
+  const tbb::global_control seven(tbb::global_control::max_allowed_parallelism, 7);
+  constexpr std::int64_t n = 1500, d = 32;
+  const auto shape = std::array<std::int64_t, 4>{1, 1, n, d};
+  std::vector<float> q(n * d), k(n * d), v(n * d), out(n * d), dout(n * d), lse(n);
+  conformance::Generator random(12);
+  for (auto* x : {&q, &k, &v, &dout}) {
+    for (float& value : *x) value = static_cast<float>(random.normal());
+  }
+  for (const Causal causal : {Causal::none, Causal::top_left}) {
+    const Options forward{.causal = causal};
+    attention(view(q.data(), shape), view(k.data(), shape), view(v.data(), shape), view(out.data(), shape), forward,
+              {.lse = row_view(lse.data(), {1, 1, n})});
+    std::vector<float> expected;
+    for (const int threads : {1, 2, 3, 7}) {
+      std::vector<float> gradients(3 * n * d);
+      attention_backward({.q = view(q.data(), shape),
+                          .k = view(k.data(), shape),
+                          .v = view(v.data(), shape),
+                          .out = view(out.data(), shape),
+                          .lse = row_view(lse.data(), {1, 1, n}),
+                          .dout = view(dout.data(), shape)},
+                         {.dq = view(gradients.data(), shape),
+                          .dk = view(gradients.data() + n * d, shape),
+                          .dv = view(gradients.data() + 2 * n * d, shape)},
+                         {.causal = causal, .threads = threads});
+      if (expected.empty()) expected = gradients;
+      EXPECT_EQ(std::memcmp(gradients.data(), expected.data(), gradients.size() * sizeof(float)), 0) << threads;
     }
   }
 }

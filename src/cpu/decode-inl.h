@@ -1,0 +1,117 @@
+// Few queries over keys that are read once: decoding. Time goes into waiting for memory, so k and v are read in place
+// and front to back, and what comes next is asked for on the way. The sums are those of gemm-inl.h, in the same order,
+// bit for bit: a row does not depend on how many there are.
+#if defined(KEEL_CPU_DECODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KEEL_CPU_DECODE_INL_H_
+#undef KEEL_CPU_DECODE_INL_H_
+#else
+#define KEEL_CPU_DECODE_INL_H_
+#endif
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu/gemm-inl.h"
+#include "cpu/pack-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace keel::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+// Scores of MR rows against a vector of keys: squares of k are transposed in registers and go straight into the sums. A
+// square takes as many shuffles as MR = 4 rows take multiply-adds; packing it first would add a trip through memory.
+template <int MR, class S>
+HWY_NOINLINE void StreamedScoresTile(const float* HWY_RESTRICT q, std::ptrdiff_t ldq, const S* HWY_RESTRICT k,
+                                     std::ptrdiff_t stride, std::ptrdiff_t d_k, float* HWY_RESTRICT s,
+                                     std::ptrdiff_t lds, const std::byte* ahead) {
+  const hn::ScalableTag<float> d;
+  constexpr std::ptrdiff_t columns = kSquareColumns<S, float>;
+  FloatVector sum[MR];
+  for (int r = 0; r < MR; ++r) sum[r] = hn::Zero(d);
+  const auto add = [&](std::ptrdiff_t c, FloatVector column) HWY_ATTR {
+    for (int r = 0; r < MR; ++r) sum[r] = hn::MulAdd(hn::Set(d, q[r * ldq + c]), column, sum[r]);
+  };
+  for (std::ptrdiff_t c = 0; c < d_k; c += columns) {
+    for (int i = 0; i < kVectorRows; ++i, ahead += columns * sizeof(S)) hwy::Prefetch(ahead);
+    FloatVector rows[kVectorRows];
+    LoadSquare(k + c, stride, rows);
+    TransposeVectors(rows);
+    for (int i = 0; i < kVectorRows; ++i) {
+      if constexpr (columns == kVectorRows) {
+        add(c + i, rows[i]);
+      } else {  // a word holds two columns of bf16
+        const hn::RebindToUnsigned<decltype(d)> du;
+        const auto words = hn::BitCast(du, rows[i]);
+        add(c + 2 * i, hn::BitCast(d, hn::ShiftLeft<16>(words)));
+        add(c + 2 * i + 1, hn::BitCast(d, hn::And(words, hn::Set(du, 0xFFFF0000u))));
+      }
+    }
+  }
+  for (int r = 0; r < MR; ++r) hn::Store(sum[r], d, s + r * lds);
+}
+
+// Scores of up to kRowTile rows against the whole vectors of `keys` keys, read in place; how many keys that were. None
+// where k does not lend itself to it.
+template <class S>
+HWY_INLINE std::int64_t StreamedScores(int rows, const float* q, std::ptrdiff_t ldq, const S* k, std::int64_t stride,
+                                       std::int64_t column_stride, std::int64_t d_k, std::int64_t keys, float* s,
+                                       std::ptrdiff_t lds) {
+  if (column_stride != 1 || d_k % kSquareColumns<S, float> != 0) return 0;
+  constexpr std::int64_t kAhead = 1;  // vectors of keys
+  std::int64_t y = 0;
+  for (; y + kVectorRows <= keys; y += kVectorRows) {
+    const S* const from = k + y * stride;
+    const auto* const ahead = reinterpret_cast<const std::byte*>(from + kAhead * kVectorRows * stride);
+    switch (rows) {
+      case 1:
+        StreamedScoresTile<1, S>(q, ldq, from, stride, d_k, s + y, lds, ahead);
+        break;
+      case 2:
+        StreamedScoresTile<2, S>(q, ldq, from, stride, d_k, s + y, lds, ahead);
+        break;
+      case 3:
+      case 4:
+        StreamedScoresTile<4, S>(q, ldq, from, stride, d_k, s + y, lds, ahead);
+        break;
+      default:
+        StreamedScoresTile<6, S>(q, ldq, from, stride, d_k, s + y, lds, ahead);
+    }
+  }
+  return y;
+}
+#endif
+
+// Only float on AVX2 and AVX-512 has squares of whole vectors to transpose.
+template <class T, class S>
+HWY_INLINE std::int64_t StreamedScores(int, const T*, std::ptrdiff_t, const S*, std::int64_t, std::int64_t,
+                                       std::int64_t, std::int64_t, T*, std::ptrdiff_t) {
+  return 0;
+}
+
+// sum += p·v, where v is read once, from memory and in place: a few keys at a time, so that it is read front to back.
+template <class T, class S>
+HWY_INLINE void StreamedSum(int rows, const T* p, std::ptrdiff_t ldp, const S* v, std::ptrdiff_t ldv,
+                            std::ptrdiff_t keys, T* sum, std::ptrdiff_t ldo, std::ptrdiff_t vectors,
+                            const std::byte* ahead) {
+  constexpr std::ptrdiff_t kKeys = 32;
+  const auto n = static_cast<std::ptrdiff_t>(hn::Lanes(hn::ScalableTag<T>()));
+  for (std::ptrdiff_t y = 0; y < keys; y += kKeys) {
+    const std::ptrdiff_t some = keys - y < kKeys ? keys - y : kKeys;
+    std::ptrdiff_t width = 0;
+    for (std::ptrdiff_t x = 0; x < vectors; x += width) {
+      width = NextWidth(vectors - x);
+      Product<Into::kExtend, false, T, S>(rows, p + y, ldp, v + y * ldv + x * n, ldv, some, nullptr, sum + x * n, ldo,
+                                          width, ahead);
+      ahead += some * 64;
+    }
+  }
+}
+
+}  // namespace keel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
