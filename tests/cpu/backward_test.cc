@@ -1,6 +1,7 @@
 // The streaming backward kernel against the oracle, on every SIMD target that this machine has.
 #include <gtest/gtest.h>
 
+#include "conformance/differences.h"
 #include "conformance/expect.h"
 #include "conformance/random.h"
 #include "conformance/table.h"
@@ -20,7 +21,8 @@ TEST_P(Backward, TableMatchesTheOracle) {
   for (const auto& c : conformance::table()) expect_gradients_match_oracle(Instance(c), run);
 }
 
-// Small tiles cross every boundary: several blocks of rows, several of keys, in one task a head or in tasks of their own.
+// Small tiles cross every boundary: several blocks of rows, several of keys, in one task a head or in tasks of their
+// own.
 TEST_P(Backward, TableMatchesTheOracleWithSmallTiles) {
   const auto whole = forced_backward({.target = target(), .tiles = {12, 64}, .split_keys = false});
   const auto split = forced_backward({.target = target(), .tiles = {24, 64}, .split_keys = true});
@@ -38,6 +40,147 @@ TEST_P(Backward, RandomProblemsMatchTheOracle) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     expect_gradients_match_oracle(Instance(conformance::random_case(seed)), seed % 2 == 0 ? run : small);
   }
+}
+
+// The kernel's own gradients against differences of its own forward pass, in float64.
+TEST_P(Backward, MatchesCentralDifferences) {
+  const auto forward = forced_forward({.target = target()});
+  const auto backward = forced_backward({.target = target()});
+  int problems = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const conformance::Case c = conformance::gradient_case(seed);
+    if (c.batch == 0 || c.n_q == 0 || c.n_k == 0) continue;
+    const Instance instance(c);
+    const conformance::GradientMemory memory = instance.gradient_memory();
+    backward(instance.backward_inputs(), memory.gradients(), instance.options());
+    const auto read_rows = [](const conformance::Array& array) {
+      return array.exists() ? conformance::read_sum(array.tensor()) : conformance::Dense();
+    };
+    conformance::Check(instance, forward)
+        .all({read_rows(memory.dq), read_rows(memory.dk), read_rows(memory.dv), read_rows(memory.dbias),
+              read_rows(memory.dscale), read_rows(memory.dsinks)});
+    ++problems;
+  }
+  EXPECT_GE(problems, 40);
+}
+
+// A call with one head whose gradients are easily asked for.
+struct OneHead {
+  std::int64_t n, d, d_v;
+  std::vector<double> q, k, v, out, lse, dout, dq, dk, dv;
+
+  OneHead(std::int64_t rows, std::int64_t size, std::int64_t value_size)
+      : n(rows),
+        d(size),
+        d_v(value_size),
+        q(n * d),
+        k(n * d),
+        v(n * d_v),
+        out(n * d_v),
+        lse(n),
+        dout(n * d_v),
+        dq(n * d),
+        dk(n * d),
+        dv(n * d_v) {
+    conformance::Generator random(5);
+    for (auto* x : {&q, &k, &v, &dout}) {
+      for (double& value : *x) value = random.normal();
+    }
+  }
+
+  std::vector<double> weights(const Options& options) {
+    std::vector<double> w(static_cast<std::size_t>(n * n));
+    attention(view(q.data(), {1, 1, n, d}), view(k.data(), {1, 1, n, d}), view(v.data(), {1, 1, n, d_v}),
+              view(out.data(), {1, 1, n, d_v}), options,
+              {.lse = row_view(lse.data(), {1, 1, n}), .weights = view(w.data(), {1, 1, n, n})});
+    return w;
+  }
+
+  Gradients gradients() {
+    return {.dq = view(dq.data(), {1, 1, n, d}),
+            .dk = view(dk.data(), {1, 1, n, d}),
+            .dv = view(dv.data(), {1, 1, n, d_v})};
+  }
+
+  void backward(const Options& options, const Gradients& wanted, const Forced& forced) {
+    run_forced({.q = view(q.data(), {1, 1, n, d}),
+                .k = view(k.data(), {1, 1, n, d}),
+                .v = view(v.data(), {1, 1, n, d_v}),
+                .out = view(out.data(), {1, 1, n, d_v}),
+                .lse = row_view(lse.data(), {1, 1, n}),
+                .dout = view(dout.data(), {1, 1, n, d_v})},
+               wanted, options, forced);
+  }
+};
+
+// With dout a single 1 in row i, dv_j is the weight that multiplied v_j in the forward pass, dropped or not.
+TEST_P(Backward, DropoutIsThatOfTheForwardPassForAnyTiling) {
+  OneHead x(200, 8, 1);
+  const Options options{.dropout = 0.4, .seed = 99};
+  const std::vector<double> weights = x.weights(options);
+  for (const cpu::Tiles& tiles : {cpu::Tiles{}, cpu::Tiles{12, 64}, cpu::Tiles{48, 128}}) {
+    for (const std::int64_t i : {0, 1, 63, 64, 130, 199}) {
+      std::fill(x.dout.begin(), x.dout.end(), 0.0);
+      x.dout[static_cast<std::size_t>(i)] = 1.0;
+      x.backward(options, x.gradients(), {.target = target(), .tiles = tiles});
+      int dropped = 0;
+      for (std::int64_t j = 0; j < x.n; ++j) {
+        const double weight = weights[static_cast<std::size_t>(i * x.n + j)];
+        EXPECT_NEAR(x.dv[static_cast<std::size_t>(j)], weight, 1e-14) << i << ", " << j;
+        EXPECT_EQ(x.dv[static_cast<std::size_t>(j)] == 0, weight == 0) << i << ", " << j;
+        dropped += weight == 0;
+      }
+      EXPECT_NEAR(dropped, 80, 35) << i;
+    }
+  }
+}
+
+// What is kept is divided by 1 − p, so that the mean over seeds is the weight without dropout.
+TEST_P(Backward, DropoutKeepsTheMean) {
+  constexpr int kSeeds = 1000;
+  constexpr double kDropout = 0.3;
+  OneHead x(70, 8, 1);
+  const std::vector<double> weights = x.weights({});
+  std::fill(x.dout.begin(), x.dout.end(), 0.0);
+  x.dout[5] = 1.0;
+  std::vector<double> mean(static_cast<std::size_t>(x.n));
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    x.backward({.dropout = kDropout, .seed = static_cast<std::uint64_t>(seed)}, x.gradients(), {.target = target()});
+    for (std::size_t j = 0; j < mean.size(); ++j) mean[j] += x.dv[j] / kSeeds;
+  }
+  const double deviation = std::sqrt(kDropout / (1 - kDropout) / kSeeds);
+  for (std::size_t j = 0; j < mean.size(); ++j) {
+    EXPECT_NEAR(mean[j] / weights[5 * mean.size() + j], 1.0, 5 * deviation) << j;
+  }
+}
+
+TEST_P(Backward, AGradientAskedForAloneHasTheSameBits) {
+  OneHead all(150, 24, 16), one(150, 24, 16);
+  const Options options{.softcap = 3.0, .causal = Causal::top_left, .dropout = 0.2};
+  const Forced forced{.target = target(), .tiles = {12, 64}};
+  all.weights(options);
+  one.weights(options);
+  all.backward(options, all.gradients(), forced);
+  one.backward(options, {.dq = one.gradients().dq}, forced);
+  one.backward(options, {.dk = one.gradients().dk}, forced);
+  one.backward(options, {.dv = one.gradients().dv}, forced);
+  EXPECT_EQ(one.dq, all.dq);
+  EXPECT_EQ(one.dk, all.dk);
+  EXPECT_EQ(one.dv, all.dv);
+}
+
+// A bias of −1e30 on all keys leaves an lse of −1e30, which cannot hold the logarithm of their number.
+TEST_P(Backward, WeightsDoNotNeedAnLseThatHoldsThem) {
+  OneHead x(100, 8, 1);
+  std::vector<double> bias(1, -1e30);
+  Options options;
+  options.bias = view(bias.data(), {1, 1, 1, 1});
+  const std::vector<double> weights = x.weights(options);
+  std::fill(x.dout.begin(), x.dout.end(), 0.0);
+  x.dout[7] = 1.0;
+  x.backward(options, x.gradients(), {.target = target()});
+  for (std::size_t j = 0; j < 100; ++j) EXPECT_NEAR(x.dv[j], weights[700 + j], 1e-14);
 }
 
 KEEL_ON_EVERY_TARGET(Backward);
