@@ -11,8 +11,10 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "cpu/gemm-inl.h"
 #include "cpu/pack-inl.h"
@@ -32,24 +34,25 @@ HWY_NOINLINE void StreamedScoresTile(const float* HWY_RESTRICT q, std::ptrdiff_t
   constexpr std::ptrdiff_t columns = kSquareColumns<S, float>;
   FloatVector sum[MR];
   for (int r = 0; r < MR; ++r) sum[r] = hn::Zero(d);
-  const auto add = [&](std::ptrdiff_t c, FloatVector column) HWY_ATTR {
-    for (int r = 0; r < MR; ++r) sum[r] = hn::MulAdd(hn::Set(d, q[r * ldq + c]), column, sum[r]);
+  const auto add = [&](const float* at, FloatVector column) {
+    for (int r = 0; r < MR; ++r) sum[r] = hn::MulAdd(hn::Set(d, at[r * ldq]), column, sum[r]);
   };
-  for (std::ptrdiff_t c = 0; c < d_k; c += columns) {
+  for (std::ptrdiff_t c = 0; c < d_k; c += columns, q += columns) {
     for (int i = 0; i < kVectorRows; ++i, ahead += columns * sizeof(S)) hwy::Prefetch(ahead);
     FloatVector rows[kVectorRows];
     LoadSquare(k + c, stride, rows);
     TransposeVectors(rows);
-    for (int i = 0; i < kVectorRows; ++i) {
+    const auto add_all = [&]<int... i>(std::integer_sequence<int, i...>) {  // a loop would go through memory
       if constexpr (columns == kVectorRows) {
-        add(c + i, rows[i]);
+        (add(q + i, rows[i]), ...);
       } else {  // a word holds two columns of bf16
         const hn::RebindToUnsigned<decltype(d)> du;
-        const auto words = hn::BitCast(du, rows[i]);
-        add(c + 2 * i, hn::BitCast(d, hn::ShiftLeft<16>(words)));
-        add(c + 2 * i + 1, hn::BitCast(d, hn::And(words, hn::Set(du, 0xFFFF0000u))));
+        ((add(q + 2 * i, hn::BitCast(d, hn::ShiftLeft<16>(hn::BitCast(du, rows[i])))),
+          add(q + 2 * i + 1, hn::BitCast(d, hn::And(hn::BitCast(du, rows[i]), hn::Set(du, 0xFFFF0000u))))),
+         ...);
       }
-    }
+    };
+    add_all(std::make_integer_sequence<int, kVectorRows>());
   }
   for (int r = 0; r < MR; ++r) hn::Store(sum[r], d, s + r * lds);
 }
@@ -61,11 +64,13 @@ HWY_INLINE std::int64_t StreamedScores(int rows, const float* q, std::ptrdiff_t 
                                        std::int64_t column_stride, std::int64_t d_k, std::int64_t keys, float* s,
                                        std::ptrdiff_t lds) {
   if (column_stride != 1 || d_k % kSquareColumns<S, float> != 0) return 0;
-  constexpr std::int64_t kAhead = 1;  // vectors of keys
+  constexpr std::int64_t kBytesAhead = 8192;
+  const std::int64_t ahead_keys =
+      std::max<std::int64_t>(kBytesAhead / (d_k * static_cast<std::int64_t>(sizeof(S))), kVectorRows);
   std::int64_t y = 0;
   for (; y + kVectorRows <= keys; y += kVectorRows) {
     const S* const from = k + y * stride;
-    const auto* const ahead = reinterpret_cast<const std::byte*>(from + kAhead * kVectorRows * stride);
+    const auto* const ahead = reinterpret_cast<const std::byte*>(from + ahead_keys * stride);
     switch (rows) {
       case 1:
         StreamedScoresTile<1, S>(q, ldq, from, stride, d_k, s + y, lds, ahead);
@@ -95,9 +100,8 @@ HWY_INLINE std::int64_t StreamedScores(int, const T*, std::ptrdiff_t, const S*, 
 // sum += p·v, where v is read once, from memory and in place: a few keys at a time, so that it is read front to back.
 template <class T, class S>
 HWY_INLINE void StreamedSum(int rows, const T* p, std::ptrdiff_t ldp, const S* v, std::ptrdiff_t ldv,
-                            std::ptrdiff_t keys, T* sum, std::ptrdiff_t ldo, std::ptrdiff_t vectors,
-                            const std::byte* ahead) {
-  constexpr std::ptrdiff_t kKeys = 32;
+                            std::ptrdiff_t keys, T* sum, std::ptrdiff_t ldo, std::ptrdiff_t vectors) {
+  constexpr std::ptrdiff_t kKeys = 16;
   const auto n = static_cast<std::ptrdiff_t>(hn::Lanes(hn::ScalableTag<T>()));
   for (std::ptrdiff_t y = 0; y < keys; y += kKeys) {
     const std::ptrdiff_t some = keys - y < kKeys ? keys - y : kKeys;
@@ -105,8 +109,7 @@ HWY_INLINE void StreamedSum(int rows, const T* p, std::ptrdiff_t ldp, const S* v
     for (std::ptrdiff_t x = 0; x < vectors; x += width) {
       width = NextWidth(vectors - x);
       Product<Into::kExtend, false, T, S>(rows, p + y, ldp, v + y * ldv + x * n, ldv, some, nullptr, sum + x * n, ldo,
-                                          width, ahead);
-      ahead += some * 64;
+                                          width);
     }
   }
 }

@@ -184,7 +184,7 @@ class ForwardTaskRunner {
     return rows_ <= kRowTile && head_.v.column_stride == 1 && call_.d_v == scratch_.ldv;
   }
 
-  // Pass 4 for the only rows of a task, which then reads v in place and asks for the next block of keys on the way.
+  // Pass 4 for the only rows of a task, which read v in place.
   void StreamValues(std::int64_t rows, Range needed, std::int64_t first, const States<T>& states) {
     const hn::ScalableTag<T> d;
     T* const sum = scratch_.v;  // not packed into
@@ -193,7 +193,7 @@ class ForwardTaskRunner {
       using S = std::remove_const_t<std::remove_pointer_t<decltype(type)>>;
       const auto* const v = static_cast<const S*>(head_.v.data) + (first + needed.begin) * head_.v.row_stride;
       StreamedSum<T, S>(static_cast<int>(rows), scratch_.s + needed.begin, scratch_.lds, v, head_.v.row_stride,
-                        needed.end - needed.begin, sum, scratch_.ldv, scratch_.ldv / scratch_.lanes, NextKeys(first));
+                        needed.end - needed.begin, sum, scratch_.ldv, scratch_.ldv / scratch_.lanes);
     });
     for (std::int64_t x = 0; x < rows; ++x) {
       const auto factor = hn::Set(d, scratch_.factor[x]);
@@ -201,12 +201,6 @@ class ForwardTaskRunner {
         hn::Store(hn::MulAdd(hn::Load(d, states.o + c), factor, hn::Load(d, sum + c)), d, states.o + c);
       }
     }
-  }
-
-  // Where the keys of the next block lie.
-  const std::byte* NextKeys(std::int64_t first) const {
-    const std::int64_t at = (first + call_.tiles.key_block) * head_.k.row_stride;
-    return static_cast<const std::byte*>(head_.k.data) + at * size_of(call_.dtype);
   }
 
   // Pass 4 for a strip: v holds the values of `needed`, rows ldv apart.

@@ -27,8 +27,17 @@ constexpr int kTileVectors = 2;
 #endif
 
 // What becomes of A·B. kSet: C = A·B. kAdd: C = alpha_r·C + A·B. kExtend: the chains of C go on, bit for bit as if the
-// steps before had been part of the same call, and each step asks for a line of memory from `ahead` on.
+// steps before had been part of the same call, and each step asks for what it will need of B kRowsAhead steps later.
 enum class Into { kSet, kAdd, kExtend };
+
+constexpr std::ptrdiff_t kRowsAhead = 16;
+
+// Asks for the lines that NV vectors from `row` on take.
+template <int NV, class D, class S>
+HWY_INLINE void AskAhead(D d, const S* row) {
+  constexpr std::ptrdiff_t kLine = 64 / sizeof(S);
+  for (std::ptrdiff_t c = 0; c < static_cast<std::ptrdiff_t>(NV * hn::Lanes(d)); c += kLine) hwy::Prefetch(row + c);
+}
 
 // C (MR, NV vectors) from A (MR, k) and B (k, NV vectors) of any dtype, C aligned.
 //   kTransposed:  A is given as its transpose, (k, MR) with rows lda apart
@@ -36,8 +45,7 @@ enum class Into { kSet, kAdd, kExtend };
 // MR·NV of them against NV loads and MR broadcasts a step.
 template <int MR, int NV, Into kInto, bool kTransposed, class T, class S>
 HWY_NOINLINE void MatrixTile(const T* HWY_RESTRICT a, std::ptrdiff_t lda, const S* HWY_RESTRICT b, std::ptrdiff_t ldb,
-                             std::ptrdiff_t k, const T* HWY_RESTRICT alpha, T* HWY_RESTRICT c, std::ptrdiff_t ldc,
-                             [[maybe_unused]] const std::byte* ahead) {
+                             std::ptrdiff_t k, const T* HWY_RESTRICT alpha, T* HWY_RESTRICT c, std::ptrdiff_t ldc) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   const auto n = static_cast<std::ptrdiff_t>(hn::Lanes(d));
@@ -67,24 +75,21 @@ HWY_NOINLINE void MatrixTile(const T* HWY_RESTRICT a, std::ptrdiff_t lda, const 
     if constexpr (NV > 2) c##r##2 = hn::MulAdd(x, b2, c##r##2); \
     if constexpr (NV > 3) c##r##3 = hn::MulAdd(x, b3, c##r##3); \
   }
-#define KEEL_STEP                                      \
-  {                                                    \
-    const V b0 = LoadAs(d, b);                         \
-    const V b1 = NV > 1 ? LoadAs(d, b + n) : zero;     \
-    const V b2 = NV > 2 ? LoadAs(d, b + 2 * n) : zero; \
-    const V b3 = NV > 3 ? LoadAs(d, b + 3 * n) : zero; \
-    KEEL_ROW(0)                                        \
-    KEEL_ROW(1)                                        \
-    KEEL_ROW(2)                                        \
-    KEEL_ROW(3)                                        \
-    KEEL_ROW(4)                                        \
-    KEEL_ROW(5)                                        \
-    a += kTransposed ? lda : 1;                        \
-    if constexpr (kInto == Into::kExtend) {            \
-      hwy::Prefetch(ahead);                            \
-      ahead += 64;                                     \
-    }                                                  \
-    b += ldb;                                          \
+#define KEEL_STEP                                                                \
+  {                                                                              \
+    const V b0 = LoadAs(d, b);                                                   \
+    const V b1 = NV > 1 ? LoadAs(d, b + n) : zero;                               \
+    const V b2 = NV > 2 ? LoadAs(d, b + 2 * n) : zero;                           \
+    const V b3 = NV > 3 ? LoadAs(d, b + 3 * n) : zero;                           \
+    KEEL_ROW(0)                                                                  \
+    KEEL_ROW(1)                                                                  \
+    KEEL_ROW(2)                                                                  \
+    KEEL_ROW(3)                                                                  \
+    KEEL_ROW(4)                                                                  \
+    KEEL_ROW(5)                                                                  \
+    a += kTransposed ? lda : 1;                                                  \
+    if constexpr (kInto == Into::kExtend) AskAhead<NV>(d, b + kRowsAhead * ldb); \
+    b += ldb;                                                                    \
   }
   std::ptrdiff_t step = 0;
   for (; step + 4 <= k; step += 4) {  // few enough rounds at d = 64 for the end of the loop to be foreseen
@@ -119,17 +124,17 @@ HWY_NOINLINE void MatrixTile(const T* HWY_RESTRICT a, std::ptrdiff_t lda, const 
 
 template <int NV, Into kInto, bool kTransposed, class T, class S>
 HWY_INLINE void MatrixRows(int rows, const T* a, std::ptrdiff_t lda, const S* b, std::ptrdiff_t ldb, std::ptrdiff_t k,
-                           const T* alpha, T* c, std::ptrdiff_t ldc, const std::byte* ahead) {
+                           const T* alpha, T* c, std::ptrdiff_t ldc) {
   switch (rows) {
     case 1:
-      return MatrixTile<1, NV, kInto, kTransposed>(a, lda, b, ldb, k, alpha, c, ldc, ahead);
+      return MatrixTile<1, NV, kInto, kTransposed>(a, lda, b, ldb, k, alpha, c, ldc);
     case 2:
-      return MatrixTile<2, NV, kInto, kTransposed>(a, lda, b, ldb, k, alpha, c, ldc, ahead);
+      return MatrixTile<2, NV, kInto, kTransposed>(a, lda, b, ldb, k, alpha, c, ldc);
     case 3:
     case 4:
-      return MatrixTile<4, NV, kInto, kTransposed>(a, lda, b, ldb, k, alpha, c, ldc, ahead);
+      return MatrixTile<4, NV, kInto, kTransposed>(a, lda, b, ldb, k, alpha, c, ldc);
     default:
-      return MatrixTile<6, NV, kInto, kTransposed>(a, lda, b, ldb, k, alpha, c, ldc, ahead);
+      return MatrixTile<6, NV, kInto, kTransposed>(a, lda, b, ldb, k, alpha, c, ldc);
   }
 }
 
@@ -137,18 +142,17 @@ HWY_INLINE void MatrixRows(int rows, const T* a, std::ptrdiff_t lda, const S* b,
 // 6) are computed too, so A and C have room for them.
 template <Into kInto, bool kTransposed, class T, class S>
 HWY_INLINE void Product(int rows, const T* a, std::ptrdiff_t lda, const S* b, std::ptrdiff_t ldb, std::ptrdiff_t k,
-                        const T* alpha, T* c, std::ptrdiff_t ldc, std::ptrdiff_t vectors,
-                        const std::byte* ahead = nullptr) {
+                        const T* alpha, T* c, std::ptrdiff_t ldc, std::ptrdiff_t vectors) {
   switch (vectors) {
     case 1:
-      return MatrixRows<1, kInto, kTransposed, T, S>(rows, a, lda, b, ldb, k, alpha, c, ldc, ahead);
+      return MatrixRows<1, kInto, kTransposed, T, S>(rows, a, lda, b, ldb, k, alpha, c, ldc);
     case 2:
-      return MatrixRows<2, kInto, kTransposed, T, S>(rows, a, lda, b, ldb, k, alpha, c, ldc, ahead);
+      return MatrixRows<2, kInto, kTransposed, T, S>(rows, a, lda, b, ldb, k, alpha, c, ldc);
     case 3:
       return MatrixRows < kTileVectors == 4 ? 3 : 2, kInto, kTransposed, T,
-             S > (rows, a, lda, b, ldb, k, alpha, c, ldc, ahead);
+             S > (rows, a, lda, b, ldb, k, alpha, c, ldc);
     default:
-      return MatrixRows<kTileVectors, kInto, kTransposed, T, S>(rows, a, lda, b, ldb, k, alpha, c, ldc, ahead);
+      return MatrixRows<kTileVectors, kInto, kTransposed, T, S>(rows, a, lda, b, ldb, k, alpha, c, ldc);
   }
 }
 
