@@ -24,31 +24,32 @@ namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-// Scores of MR rows against a vector of keys: squares of k are transposed in registers and go straight into the sums. A
-// square takes as many shuffles as MR = 4 rows take multiply-adds; packing it first would add a trip through memory.
+// Scores of MR rows against a vector of keys; q is transposed, (d_k, MR). Squares of k are transposed in registers and
+// go straight into the sums. A square takes as many shuffles as MR = 4 rows take multiply-adds; packing it first would
+// add a trip through memory.
 template <int MR, class S>
-HWY_NOINLINE void StreamedScoresTile(const float* HWY_RESTRICT q, std::ptrdiff_t ldq, const S* HWY_RESTRICT k,
-                                     std::ptrdiff_t stride, std::ptrdiff_t d_k, float* HWY_RESTRICT s,
-                                     std::ptrdiff_t lds, const std::byte* ahead) {
+HWY_NOINLINE void StreamedScoresTile(const float* HWY_RESTRICT q, const S* HWY_RESTRICT k, std::ptrdiff_t stride,
+                                     std::ptrdiff_t d_k, float* HWY_RESTRICT s, std::ptrdiff_t lds,
+                                     const std::byte* ahead) {
   const hn::ScalableTag<float> d;
   constexpr std::ptrdiff_t columns = kSquareColumns<S, float>;
   FloatVector sum[MR];
   for (int r = 0; r < MR; ++r) sum[r] = hn::Zero(d);
   const auto add = [&](const float* at, FloatVector column) {
-    for (int r = 0; r < MR; ++r) sum[r] = hn::MulAdd(hn::Set(d, at[r * ldq]), column, sum[r]);
+    for (int r = 0; r < MR; ++r) sum[r] = hn::MulAdd(hn::Set(d, at[r]), column, sum[r]);
   };
-  for (std::ptrdiff_t c = 0; c < d_k; c += columns, q += columns) {
+  for (std::ptrdiff_t c = 0; c < d_k; c += columns, q += columns * MR) {
     for (int i = 0; i < kVectorRows; ++i, ahead += columns * sizeof(S)) hwy::Prefetch(ahead);
     FloatVector rows[kVectorRows];
     LoadSquare(k + c, stride, rows);
     TransposeVectors(rows);
     const auto add_all = [&]<int... i>(std::integer_sequence<int, i...>) {  // a loop would go through memory
       if constexpr (columns == kVectorRows) {
-        (add(q + i, rows[i]), ...);
+        (add(q + i * MR, rows[i]), ...);
       } else {  // a word holds two columns of bf16
         const hn::RebindToUnsigned<decltype(d)> du;
-        ((add(q + 2 * i, hn::BitCast(d, hn::ShiftLeft<16>(hn::BitCast(du, rows[i])))),
-          add(q + 2 * i + 1, hn::BitCast(d, hn::And(hn::BitCast(du, rows[i]), hn::Set(du, 0xFFFF0000u))))),
+        ((add(q + 2 * i * MR, hn::BitCast(d, hn::ShiftLeft<16>(hn::BitCast(du, rows[i])))),
+          add(q + (2 * i + 1) * MR, hn::BitCast(d, hn::And(hn::BitCast(du, rows[i]), hn::Set(du, 0xFFFF0000u))))),
          ...);
       }
     };
@@ -58,12 +59,16 @@ HWY_NOINLINE void StreamedScoresTile(const float* HWY_RESTRICT q, std::ptrdiff_t
 }
 
 // Scores of up to kRowTile rows against the whole vectors of `keys` keys, read in place; how many keys that were. None
-// where k does not lend itself to it.
+// where k does not lend itself to it. `columns` has room for kRowTile·d_k elements.
 template <class S>
-HWY_INLINE std::int64_t StreamedScores(int rows, const float* q, std::ptrdiff_t ldq, const S* k, std::int64_t stride,
-                                       std::int64_t column_stride, std::int64_t d_k, std::int64_t keys, float* s,
-                                       std::ptrdiff_t lds) {
+HWY_INLINE std::int64_t StreamedScores(int rows, const float* q, std::ptrdiff_t ldq, float* columns, const S* k,
+                                       std::int64_t stride, std::int64_t column_stride, std::int64_t d_k,
+                                       std::int64_t keys, float* s, std::ptrdiff_t lds) {
   if (column_stride != 1 || d_k % kSquareColumns<S, float> != 0) return 0;
+  const int tile = rows == 3 ? 4 : rows == 5 ? 6 : rows;
+  for (std::int64_t c = 0; c < d_k; ++c) {
+    for (int r = 0; r < tile; ++r) columns[c * tile + r] = q[r * ldq + c];
+  }
   constexpr std::int64_t kBytesAhead = 8192;
   const std::int64_t ahead_keys =
       std::max<std::int64_t>(kBytesAhead / (d_k * static_cast<std::int64_t>(sizeof(S))), kVectorRows);
@@ -71,19 +76,18 @@ HWY_INLINE std::int64_t StreamedScores(int rows, const float* q, std::ptrdiff_t 
   for (; y + kVectorRows <= keys; y += kVectorRows) {
     const S* const from = k + y * stride;
     const auto* const ahead = reinterpret_cast<const std::byte*>(from + ahead_keys * stride);
-    switch (rows) {
+    switch (tile) {
       case 1:
-        StreamedScoresTile<1, S>(q, ldq, from, stride, d_k, s + y, lds, ahead);
+        StreamedScoresTile<1, S>(columns, from, stride, d_k, s + y, lds, ahead);
         break;
       case 2:
-        StreamedScoresTile<2, S>(q, ldq, from, stride, d_k, s + y, lds, ahead);
+        StreamedScoresTile<2, S>(columns, from, stride, d_k, s + y, lds, ahead);
         break;
-      case 3:
       case 4:
-        StreamedScoresTile<4, S>(q, ldq, from, stride, d_k, s + y, lds, ahead);
+        StreamedScoresTile<4, S>(columns, from, stride, d_k, s + y, lds, ahead);
         break;
       default:
-        StreamedScoresTile<6, S>(q, ldq, from, stride, d_k, s + y, lds, ahead);
+        StreamedScoresTile<6, S>(columns, from, stride, d_k, s + y, lds, ahead);
     }
   }
   return y;
@@ -92,7 +96,7 @@ HWY_INLINE std::int64_t StreamedScores(int rows, const float* q, std::ptrdiff_t 
 
 // Only float on AVX2 and AVX-512 has squares of whole vectors to transpose.
 template <class T, class S>
-HWY_INLINE std::int64_t StreamedScores(int, const T*, std::ptrdiff_t, const S*, std::int64_t, std::int64_t,
+HWY_INLINE std::int64_t StreamedScores(int, const T*, std::ptrdiff_t, T*, const S*, std::int64_t, std::int64_t,
                                        std::int64_t, std::int64_t, T*, std::ptrdiff_t) {
   return 0;
 }

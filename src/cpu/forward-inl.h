@@ -129,7 +129,7 @@ class ForwardTaskRunner {
     std::int64_t done = 0;
     WithType<T>(call_.dtype, [&](auto* type) {
       const auto* const k = static_cast<decltype(type)>(head_.k.data) + (first + begin) * head_.k.row_stride;
-      done = StreamedScores(static_cast<int>(rows), scratch_.q, scratch_.ldq, k, head_.k.row_stride,
+      done = StreamedScores(static_cast<int>(rows), scratch_.q, scratch_.ldq, scratch_.q_columns, k, head_.k.row_stride,
                             head_.k.column_stride, call_.d_k, (needed.end - begin) / scratch_.panel * scratch_.panel,
                             scratch_.s + begin, scratch_.lds);
     });

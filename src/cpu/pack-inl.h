@@ -152,11 +152,12 @@ template <class S>
 HWY_INLINE void LoadSquare(const S* from, std::int64_t row_stride, FloatVector (&rows)[kVectorRows]) {
   const hn::ScalableTag<float> d;
   for (int i = 0; i < kVectorRows; ++i) {
+    const S* const row = from + i / 4 * (4 * row_stride) + i % 4 * row_stride;  // few registers for addresses
     if constexpr (std::is_same_v<S, BFloat16>) {
       const hn::RebindToUnsigned<decltype(d)> du;
-      rows[i] = hn::BitCast(d, hn::LoadU(du, reinterpret_cast<const std::uint32_t*>(from + i * row_stride)));
+      rows[i] = hn::BitCast(d, hn::LoadU(du, reinterpret_cast<const std::uint32_t*>(row)));
     } else {
-      rows[i] = LoadAs(d, from + i * row_stride);
+      rows[i] = LoadAs(d, row);
     }
   }
 }

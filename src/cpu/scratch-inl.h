@@ -81,6 +81,7 @@ struct Scratch {
   std::int64_t panels;         // panels a block
   std::int64_t ldq, lds, ldv;  // elements a row
   T* q;                        // (row_block, ldq) times scale·log₂e
+  T* q_columns;                // (d_k, kRowTile) for few rows
   T* k;                        // (key_block / panel, d_k, panel)
   T* v;                        // (key_block, ldv)
   T* s;                        // (kStripRows, lds)
@@ -106,6 +107,7 @@ struct Scratch {
       bytes += AlignUp(count * static_cast<std::int64_t>(sizeof(U)));
     };
     take(q, rows * ldq);
+    take(q_columns, kRowTile * call.d_k);
     take(k, keys_block * call.d_k);
     take(v, keys_block * ldv);
     take(s, kStripRows * lds);

@@ -200,7 +200,8 @@ Plan make_plan(const BackwardProblem& problem, const Machine& machine, const For
   }
   const bool shared = summed(0) || summed(1);
   const std::int64_t blocks = std::max<std::int64_t>(parts(extent.keys, tiles.key_block), 1);
-  plan.split_keys = forced.split_keys.value_or(threads > 1 && (shared || extent.heads < kTasksPerThread * threads));
+  plan.split_keys =
+      (threads > 1 && shared) || forced.split_keys.value_or(threads > 1 && extent.heads < kTasksPerThread * threads);
   plan.chain_heads = plan.split_keys && shared;
   if (plan.chain_heads) {
     because("a task takes its keys through all heads: dbias is summed over them");
