@@ -107,14 +107,18 @@ HWY_INLINE void AddMoments(const T* HWY_RESTRICT s, Range computed, T top, RowSt
   JoinMoments(counted, static_cast<double>(top) + static_cast<double>(mean) + shift, around, state);
 }
 
-// The same in one pass for a block that the row sees all of. Reckoned from the largest score, the sum of squares
-// exceeds the spread about tenfold, which float affords. False, and nothing done, where a score is not finite.
+// The same in one pass for a block that the row sees all of. Reckoned from the mean of its first scores, the sum of
+// squares hardly exceeds the spread. False, and nothing done, where a score is not finite.
 template <class T>
-HWY_INLINE bool AddWholeMoments(const T* HWY_RESTRICT s, Range computed, T top, RowState<T>& state) {
+HWY_INLINE bool AddWholeMoments(const T* HWY_RESTRICT s, Range computed, RowState<T>& state) {
   const hn::ScalableTag<T> d;
   const auto n = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto from = hn::Set(d, top);
   auto sum0 = hn::Zero(d), sum1 = sum0, squares0 = sum0, squares1 = sum0;
+  const std::int64_t first = std::max<std::int64_t>(2 * n, 16);  // a block has 64 keys at least
+  for (std::int64_t x = computed.begin; x < computed.begin + first; x += n) sum0 = hn::Add(sum0, hn::Load(d, s + x));
+  const T near = hn::GetLane(hn::SumOfLanes(d, sum0)) / static_cast<T>(first);
+  const auto from = hn::Set(d, near);
+  sum0 = sum1;
   for (std::int64_t x = computed.begin; x < computed.end; x += 2 * n) {
     const auto y0 = hn::Sub(hn::Load(d, s + x), from), y1 = hn::Sub(hn::Load(d, s + x + n), from);
     sum0 = hn::Add(sum0, y0);
@@ -126,7 +130,8 @@ HWY_INLINE bool AddWholeMoments(const T* HWY_RESTRICT s, Range computed, T top, 
   const double squares = hn::GetLane(hn::SumOfLanes(d, hn::Add(squares0, squares1)));
   if (!std::isfinite(sum) || !std::isfinite(squares)) return false;
   const auto counted = static_cast<double>(computed.end - computed.begin);
-  JoinMoments(counted, top + sum / counted, std::max(squares - sum * (sum / counted), 0.0), state);
+  JoinMoments(counted, static_cast<double>(near) + sum / counted, std::max(squares - sum * (sum / counted), 0.0),
+              state);
   return true;
 }
 
@@ -145,7 +150,7 @@ HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, Range computed, bool whole, RowState<T
     return 1;
   }
   if constexpr (kMoments) {
-    if (!(whole && AddWholeMoments(s, computed, top, state))) AddMoments(s, computed, top, state);
+    if (!(whole && AddWholeMoments(s, computed, state))) AddMoments(s, computed, top, state);
   }
   const T factor = top <= state.m ? T{1} : Raise(state, top);  // a NaN raises, too, and stays
   const V m = hn::Set(d, state.m);
