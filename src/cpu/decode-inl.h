@@ -8,7 +8,6 @@
 #define KEEL_CPU_DECODE_INL_H_
 #endif
 
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -39,7 +38,7 @@ HWY_NOINLINE void StreamedScoresTile(const float* HWY_RESTRICT q, const S* HWY_R
     for (int r = 0; r < MR; ++r) sum[r] = hn::MulAdd(hn::Set(d, at[r]), column, sum[r]);
   };
   for (std::ptrdiff_t c = 0; c < d_k; c += columns, q += columns * MR) {
-    for (int i = 0; i < kVectorRows; ++i, ahead += columns * sizeof(S)) hwy::Prefetch(ahead);
+    for (int i = 0; i < kVectorRows; ++i, ahead += columns * sizeof(S)) AskFor(ahead);
     FloatVector rows[kVectorRows];
     LoadSquare(k + c, stride, rows);
     TransposeVectors(rows);

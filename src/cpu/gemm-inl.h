@@ -6,7 +6,6 @@
 #define KEEL_CPU_GEMM_INL_H_
 #endif
 
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cstddef>
@@ -32,11 +31,15 @@ enum class Into { kSet, kAdd, kExtend };
 
 constexpr std::ptrdiff_t kRowsAhead = 16;
 
+// Asks for a line of memory, into the second-level cache: the first would hold one of its few fill buffers until it
+// comes.
+HWY_INLINE void AskFor(const void* line) { __builtin_prefetch(line, /*to write*/ 0, /*locality*/ 2); }
+
 // Asks for the lines that NV vectors from `row` on take.
 template <int NV, class D, class S>
 HWY_INLINE void AskAhead(D d, const S* row) {
   constexpr std::ptrdiff_t kLine = 64 / sizeof(S);
-  for (std::ptrdiff_t c = 0; c < static_cast<std::ptrdiff_t>(NV * hn::Lanes(d)); c += kLine) hwy::Prefetch(row + c);
+  for (std::ptrdiff_t c = 0; c < static_cast<std::ptrdiff_t>(NV * hn::Lanes(d)); c += kLine) AskFor(row + c);
 }
 
 // C (MR, NV vectors) from A (MR, k) and B (k, NV vectors) of any dtype, C aligned.
