@@ -57,6 +57,8 @@ Json parse_json(std::string_view text, const std::string& path) {
     return Json::parse(text, watch);
   } catch (const Json::parse_error& error) {
     raise(path, fmt::format("expected a header in JSON, got something else at byte {} of it", error.byte));
+  } catch (const Json::out_of_range&) {
+    raise(path, "expected a header in JSON, got a number that no float64 holds");
   }
 }
 

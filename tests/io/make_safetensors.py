@@ -54,6 +54,7 @@ def bad():
     yield "cut_json", raw('{"x": {"dtype": "F32"')
     yield "two_values", raw("{} {}")
     yield "not_utf8", raw(b'{"\xff": {}}')
+    yield "number_overflows", raw('{"x": {"shape": [1e999]}}')
     yield "deep", raw('{"x":' * 1000 + "1" + "}" * 1000)
     yield "deep_lists", raw('{"x": {"shape": [[1]]}}')
     yield "long_list", raw('{"x": {"shape": [' + ", ".join(["1"] * 33) + "]}}")

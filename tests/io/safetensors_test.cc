@@ -107,6 +107,7 @@ const std::map<std::string, std::string> kMessages = {
     {"cut_json", "expected a header in JSON, got something else at byte 22 of it"},
     {"two_values", "expected a header in JSON, got something else at byte 4 of it"},
     {"not_utf8", "expected a header in JSON, got something else at byte 3 of it"},
+    {"number_overflows", "expected a header in JSON, got a number that no float64 holds"},
     {"deep", "expected no more than a list in an object in the header's object, got deeper nesting"},
     {"deep_lists", "expected no more than a list in an object in the header's object, got deeper nesting"},
     {"long_list", "expected lists of at most 32 numbers, got more"},
