@@ -1,9 +1,10 @@
 // Trains a character GPT on a text file, on the CPU.
 //
 //   train_gpt TEXT [--layers 4] [--heads 4] [--d-model 128] [--context 128] [--batch 16] [--steps 1000] [--lr 1e-3]
-//             [--dropout 0] [--seed 1] [--checkpoint TEXT.safetensors] [--curve FILE]
+//             [--dropout 0] [--seed 1] [--checkpoint TEXT.safetensors] [--save-every 100] [--curve FILE]
 //
-// Ctrl-C saves and stops; the same command goes on from there, with the same result as one uninterrupted run.
+// Ctrl-C saves and stops; the same command goes on from there, with the same result as one uninterrupted run. After a
+// crash it goes on from the last checkpoint.
 #include <unistd.h>
 
 #include <chrono>
@@ -25,6 +26,7 @@ volatile std::sig_atomic_t interrupted = 0;
 
 struct Arguments {
   std::string text, checkpoint, curve;
+  std::int64_t save_every = 100;
   RunSettings run;
 };
 
@@ -61,7 +63,7 @@ Arguments parse(int argc, char** argv) {
       {"--batch", into(a.run.batch)},     {"--steps", into(a.run.steps)},
       {"--lr", into(a.run.lr)},           {"--dropout", into(a.run.dropout)},
       {"--seed", into(a.run.seed)},       {"--checkpoint", text_into(a.checkpoint)},
-      {"--curve", text_into(a.curve)}};
+      {"--curve", text_into(a.curve)},    {"--save-every", into(a.save_every)}};
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (!word.starts_with("--")) {
@@ -76,6 +78,7 @@ Arguments parse(int argc, char** argv) {
   }
   if (a.text.empty()) throw std::invalid_argument("expected a text file; usage: train_gpt TEXT [--steps N] ...");
   if (a.run.batch < 1) throw std::invalid_argument("--batch: expected at least 1, got 0");
+  if (a.save_every < 1) throw std::invalid_argument("--save-every: expected at least 1, got 0");
   if (a.checkpoint.empty()) a.checkpoint = a.text + ".safetensors";
   return a;
 }
@@ -127,16 +130,16 @@ int train(const Arguments& a) {
   // Each step's loss, a line each, for whoever compares runs.
   std::FILE* const curve = a.curve.empty() ? nullptr : std::fopen(a.curve.c_str(), "a");
   if (!a.curve.empty() && curve == nullptr) throw std::runtime_error(a.curve + ": expected a file to write, got none");
+  if (curve != nullptr) std::setvbuf(curve, nullptr, _IOLBF, BUFSIZ);  // what was done is there after a crash
 
   std::signal(SIGINT, [](int) { interrupted = 1; });
   std::signal(SIGTERM, [](int) { interrupted = 1; });
   {
     Progress progress(run.step(), a.run.steps);
-    constexpr std::int64_t kSaveEvery = 100;
     while (run.step() < a.run.steps && interrupted == 0) {
       const double loss = run.train_step();
       if (curve != nullptr) std::fprintf(curve, "%ld %.9g\n", static_cast<long>(run.step()), loss);
-      if (run.step() % kSaveEvery == 0 && run.step() < a.run.steps) run.save(a.checkpoint);
+      if (run.step() % a.save_every == 0 && run.step() < a.run.steps) run.save(a.checkpoint);
       progress.show(run.step(), loss, run.tokens_per_step());
     }
   }
