@@ -137,6 +137,11 @@ TEST(Gradients, Shapes) {
   expect_gradients("slice", x, [](const Inputs& i) { return slice(i[0], 1, 1, 3); });
   expect_gradients("slices that overlap", x,
                    [](const Inputs& i) { return slice(i[0], 1, 0, 2) * slice(i[0], 1, 1, 3) + slice(i[0], 1, 1, 3); });
+  // The sum's gradient is one tensor for both; what the slice adds to x's share must not show in y's.
+  expect_gradients("slice beside a sum", {normal({4}, "a"), normal({4}, "b")}, [](const Inputs& i) {
+    const Tensor part = slice(i[0], 0, 1, 3);
+    return concat({part, i[0] + i[1]}, 0);
+  });
   for (int dim = 0; dim < 3; ++dim) {
     expect_gradients("concat", {normal({2, 3, 4}, "a"), normal({2, 3, 4}, "b")}, [=](const Inputs& i) {
       return concat({i[0], i[1], i[0]}, dim);
