@@ -306,67 +306,70 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace keel::nn {
 
-// NAME(parameters), called as Kernel##S(arguments) for both types.
-#define KEEL_NN_EXPORT(T, S)                                                                                      \
-  HWY_EXPORT(Map##S);                                                                                             \
-  HWY_EXPORT(MapBackward##S);                                                                                     \
-  HWY_EXPORT(ExpShifted##S);                                                                                      \
-  HWY_EXPORT(RowMax##S);                                                                                          \
-  HWY_EXPORT(RowSum##S);                                                                                          \
-  HWY_EXPORT(RowDot##S);                                                                                          \
-  HWY_EXPORT(Normalise##S);                                                                                       \
-  HWY_EXPORT(NormaliseBackward##S);                                                                               \
-  HWY_EXPORT(Additive##S);                                                                                        \
-  HWY_EXPORT(AdditiveBackward##S);                                                                                \
-  HWY_EXPORT(Adam##S);                                                                                            \
-  template <>                                                                                                     \
-  void map<T>(Map f, const T* x, T* y, std::int64_t n) {                                                          \
-    HWY_DYNAMIC_DISPATCH(Map##S)(f, x, y, n);                                                                     \
-  }                                                                                                               \
-  template <>                                                                                                     \
-  void map_backward<T>(Map f, const T* saved, const T* dy, T* dx, std::int64_t n) {                               \
-    HWY_DYNAMIC_DISPATCH(MapBackward##S)(f, saved, dy, dx, n);                                                    \
-  }                                                                                                               \
-  template <>                                                                                                     \
-  T exp_shifted<T>(const T* x, T shift, T* y, std::int64_t n) {                                                   \
-    return HWY_DYNAMIC_DISPATCH(ExpShifted##S)(x, shift, y, n);                                                   \
-  }                                                                                                               \
-  template <>                                                                                                     \
-  T row_max<T>(const T* x, std::int64_t n) {                                                                      \
-    return HWY_DYNAMIC_DISPATCH(RowMax##S)(x, n);                                                                 \
-  }                                                                                                               \
-  template <>                                                                                                     \
-  T row_sum<T>(const T* x, std::int64_t n) {                                                                      \
-    return HWY_DYNAMIC_DISPATCH(RowSum##S)(x, n);                                                                 \
-  }                                                                                                               \
-  template <>                                                                                                     \
-  T row_dot<T>(const T* x, const T* y, std::int64_t n) {                                                          \
-    return HWY_DYNAMIC_DISPATCH(RowDot##S)(x, y, n);                                                              \
-  }                                                                                                               \
-  template <>                                                                                                     \
-  Moments<T> normalise<T>(const T* x, const T* gain, const T* shift, T epsilon, T* y, std::int64_t n) {           \
-    return HWY_DYNAMIC_DISPATCH(Normalise##S)(x, gain, shift, epsilon, y, n);                                     \
-  }                                                                                                               \
-  template <>                                                                                                     \
-  void normalise_backward<T>(const T* x, const T* gain, Moments<T> m, const T* dy, NormaliseGradients<T> out,     \
-                             std::int64_t n) {                                                                    \
-    HWY_DYNAMIC_DISPATCH(NormaliseBackward##S)(x, gain, m, dy, out, n);                                           \
-  }                                                                                                               \
-  template <>                                                                                                     \
-  T additive<T>(const T* q, const T* k, const T* v, std::int64_t n) {                                             \
-    return HWY_DYNAMIC_DISPATCH(Additive##S)(q, k, v, n);                                                         \
-  }                                                                                                               \
-  template <>                                                                                                     \
-  void additive_backward<T>(const T* q, const T* k, const T* v, T ds, AdditiveGradients<T> out, std::int64_t n) { \
-    HWY_DYNAMIC_DISPATCH(AdditiveBackward##S)(q, k, v, ds, out, n);                                               \
-  }                                                                                                               \
-  template <>                                                                                                     \
-  void adam<T>(const AdamStep<T>& step, T* w, const T* dw, T* m, T* v, std::int64_t n) {                          \
-    HWY_DYNAMIC_DISPATCH(Adam##S)(step, w, dw, m, v, n);                                                          \
+// What a template is specialised for inherits the visibility of its declaration, which -fvisibility does not reach.
+#define KEEL_NN_HIDDEN [[gnu::visibility("hidden")]]
+#define KEEL_NN_EXPORT(T, S)                                                                                           \
+  HWY_EXPORT(Map##S);                                                                                                  \
+  HWY_EXPORT(MapBackward##S);                                                                                          \
+  HWY_EXPORT(ExpShifted##S);                                                                                           \
+  HWY_EXPORT(RowMax##S);                                                                                               \
+  HWY_EXPORT(RowSum##S);                                                                                               \
+  HWY_EXPORT(RowDot##S);                                                                                               \
+  HWY_EXPORT(Normalise##S);                                                                                            \
+  HWY_EXPORT(NormaliseBackward##S);                                                                                    \
+  HWY_EXPORT(Additive##S);                                                                                             \
+  HWY_EXPORT(AdditiveBackward##S);                                                                                     \
+  HWY_EXPORT(Adam##S);                                                                                                 \
+  template <>                                                                                                          \
+  KEEL_NN_HIDDEN void map<T>(Map f, const T* x, T* y, std::int64_t n) {                                                \
+    HWY_DYNAMIC_DISPATCH(Map##S)(f, x, y, n);                                                                          \
+  }                                                                                                                    \
+  template <>                                                                                                          \
+  KEEL_NN_HIDDEN void map_backward<T>(Map f, const T* saved, const T* dy, T* dx, std::int64_t n) {                     \
+    HWY_DYNAMIC_DISPATCH(MapBackward##S)(f, saved, dy, dx, n);                                                         \
+  }                                                                                                                    \
+  template <>                                                                                                          \
+  KEEL_NN_HIDDEN T exp_shifted<T>(const T* x, T shift, T* y, std::int64_t n) {                                         \
+    return HWY_DYNAMIC_DISPATCH(ExpShifted##S)(x, shift, y, n);                                                        \
+  }                                                                                                                    \
+  template <>                                                                                                          \
+  KEEL_NN_HIDDEN T row_max<T>(const T* x, std::int64_t n) {                                                            \
+    return HWY_DYNAMIC_DISPATCH(RowMax##S)(x, n);                                                                      \
+  }                                                                                                                    \
+  template <>                                                                                                          \
+  KEEL_NN_HIDDEN T row_sum<T>(const T* x, std::int64_t n) {                                                            \
+    return HWY_DYNAMIC_DISPATCH(RowSum##S)(x, n);                                                                      \
+  }                                                                                                                    \
+  template <>                                                                                                          \
+  KEEL_NN_HIDDEN T row_dot<T>(const T* x, const T* y, std::int64_t n) {                                                \
+    return HWY_DYNAMIC_DISPATCH(RowDot##S)(x, y, n);                                                                   \
+  }                                                                                                                    \
+  template <>                                                                                                          \
+  KEEL_NN_HIDDEN Moments<T> normalise<T>(const T* x, const T* gain, const T* shift, T epsilon, T* y, std::int64_t n) { \
+    return HWY_DYNAMIC_DISPATCH(Normalise##S)(x, gain, shift, epsilon, y, n);                                          \
+  }                                                                                                                    \
+  template <>                                                                                                          \
+  KEEL_NN_HIDDEN void normalise_backward<T>(const T* x, const T* gain, Moments<T> m, const T* dy,                      \
+                                            NormaliseGradients<T> out, std::int64_t n) {                               \
+    HWY_DYNAMIC_DISPATCH(NormaliseBackward##S)(x, gain, m, dy, out, n);                                                \
+  }                                                                                                                    \
+  template <>                                                                                                          \
+  KEEL_NN_HIDDEN T additive<T>(const T* q, const T* k, const T* v, std::int64_t n) {                                   \
+    return HWY_DYNAMIC_DISPATCH(Additive##S)(q, k, v, n);                                                              \
+  }                                                                                                                    \
+  template <>                                                                                                          \
+  KEEL_NN_HIDDEN void additive_backward<T>(const T* q, const T* k, const T* v, T ds, AdditiveGradients<T> out,         \
+                                           std::int64_t n) {                                                           \
+    HWY_DYNAMIC_DISPATCH(AdditiveBackward##S)(q, k, v, ds, out, n);                                                    \
+  }                                                                                                                    \
+  template <>                                                                                                          \
+  KEEL_NN_HIDDEN void adam<T>(const AdamStep<T>& step, T* w, const T* dw, T* m, T* v, std::int64_t n) {                \
+    HWY_DYNAMIC_DISPATCH(Adam##S)(step, w, dw, m, v, n);                                                               \
   }
 KEEL_NN_EXPORT(float, F32)
 KEEL_NN_EXPORT(double, F64)
 #undef KEEL_NN_EXPORT
+#undef KEEL_NN_HIDDEN
 
 }  // namespace keel::nn
 #endif  // HWY_ONCE
