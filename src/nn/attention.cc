@@ -89,7 +89,7 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
 
   const bool taped = on_tape({q, k, v, options.bias, scale, options.sinks});
   const Shape rows{q.size(0), q.size(1), q.size(2)};
-  const Tensor out = empty_in_order_of(q, {rows[0], rows[1], rows[2], v.size(3)});
+  Tensor out = empty_in_order_of(q, {rows[0], rows[1], rows[2], v.size(3)});
   const Tensor lse = taped || report != nullptr ? empty(rows, q.dtype()) : Tensor();
   keel::attention(view<4>("q", q), view<4>("k", k), view<4>("v", v), view<4>("out", out), operator_options(options),
                   outputs_for(report, lse, rows, k.size(2), q.dtype()));

@@ -20,7 +20,7 @@ io::Array array_of(const Tensor& tensor) {
 
 Tensor tensor_of(const io::Array& array) {
   const bool half = array.dtype == DType::f16 || array.dtype == DType::bf16;
-  const Tensor x = empty(array.shape, half ? DType::f32 : array.dtype);
+  Tensor x = empty(array.shape, half ? DType::f32 : array.dtype);
   std::byte* const to = x.impl()->storage->data();
   if (!half) {
     std::memcpy(to, array.bytes.data(), array.bytes.size());

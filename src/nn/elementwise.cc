@@ -3,9 +3,9 @@
 #include "core/dropout.h"
 #include "keel/nn/ops.h"
 #include "nn/check.h"
-#include "nn/kernels.h"
 #include "nn/loops.h"
 #include "nn/reduce.h"
+#include "nn/simd/kernels.h"
 #include "nn/tape.h"
 
 namespace keel::nn {
@@ -50,7 +50,7 @@ Tensor binary(const char* operation, const Tensor& a, const Tensor& b, const F& 
   check_floating(operation, "a", a);
   check_same_dtype(operation, "b", b, "a", a);
   const Shape shape = broadcast_shape(operation, a, b);
-  const Tensor y =
+  Tensor y =
       a.shape() == shape && b.shape() == shape && a.strides() == b.strides() ? empty_like(a) : empty(shape, a.dtype());
   dispatch(a.dtype(), [&]<class T>(T) { apply<T>(a, b, y, f); });
   return y;

@@ -7,7 +7,7 @@
 #include "nn/check.h"
 
 // Of OpenBLAS alone; another BLAS is asked for one thread by its own means (docs/nn.md).
-extern "C" void openblas_set_num_threads(int threads) __attribute__((weak));
+extern "C" void openblas_set_num_threads(int threads) __attribute__((weak));  // NOLINT(readability-redundant-declaration)
 
 namespace keel::nn {
 namespace {

@@ -56,7 +56,7 @@ Tensor product(const Tensor& a, const Tensor& b) {
   }
   Shape shape = batch;
   shape.insert(shape.end(), {m, n});
-  const Tensor y = empty(shape, a.dtype());
+  Tensor y = empty(shape, a.dtype());
   const Matrix ma = matrix_of(a), mb = matrix_of(b);
   // Where each matrix of the batch begins.
   std::vector<std::array<std::int64_t, 2>> starts;

@@ -1,7 +1,7 @@
 #include "keel/nn/ops.h"
 #include "nn/check.h"
-#include "nn/kernels.h"
 #include "nn/loops.h"
+#include "nn/simd/kernels.h"
 #include "nn/tape.h"
 
 namespace keel::nn {

@@ -12,7 +12,7 @@ namespace {
 
 // x summed over the dimensions where `to`, of x's rank, has size 1. Sums are kept in double, in x's order.
 Tensor reduced(const Tensor& x, const Shape& to) {
-  const Tensor y = empty(to, x.dtype());
+  Tensor y = empty(to, x.dtype());
   std::vector<double> sums(static_cast<std::size_t>(y.elements()));
   const Walk<2> walk(x.shape(), {x.strides(), broadcast_strides(y, x.shape())});
   const std::int64_t sx = walk.step(0), sy = walk.step(1);

@@ -65,7 +65,10 @@ void run(Node& node) {
   std::vector<Tensor> gradients = node.backward(node.grad);
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {
     if (node.inputs[i] == nullptr || !gradients[i].given()) continue;
-    Tensor gradient = std::move(gradients[i]);
+    // A leaf's gradient is for people to look at: dense, not repeated or transposed.
+    const bool leaf = node.inputs[i]->operation == nullptr;
+    const Tensor gradient = leaf ? dense(gradients[i]) : std::move(gradients[i]);
+    gradients[i] = Tensor();
     accumulate(node.inputs[i]->grad, gradient);
   }
 }

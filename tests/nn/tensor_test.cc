@@ -96,6 +96,15 @@ TEST(Tape, GradientsAddUpUntilTheyAreZeroed) {
   EXPECT_FALSE(w.grad().given());
 }
 
+TEST(Tape, GradientsOfLeavesAreDense) {
+  const Tensor w = Tensor::full({2, 3}, 3.0).require_grad();
+  sum(w).backward();
+  EXPECT_THAT(w.grad().data<float>(), ElementsAre(1, 1, 1, 1, 1, 1));
+  w.zero_grad();
+  transpose(w, 0, 1).backward(Tensor::of<float>({3, 2}, {1, 2, 3, 4, 5, 6}));
+  EXPECT_THAT(w.grad().data<float>(), ElementsAre(1, 3, 5, 2, 4, 6));
+}
+
 TEST(Tape, RunsOnce) {
   const Tensor w = Tensor::full({}, 3.0).require_grad();
   const Tensor y = w * w;

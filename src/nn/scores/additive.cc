@@ -6,8 +6,8 @@
 #include "keel/nn/ops.h"
 #include "keel/nn/scores.h"
 #include "nn/check.h"
-#include "nn/kernels.h"
 #include "nn/loops.h"
+#include "nn/simd/kernels.h"
 #include "nn/tape.h"
 
 namespace keel::nn {

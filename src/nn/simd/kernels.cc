@@ -1,10 +1,10 @@
-#include "nn/kernels.h"
+#include "nn/simd/kernels.h"
 
 #include <algorithm>
 #include <cmath>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "nn/kernels.cc"
+#define HWY_TARGET_INCLUDE "nn/simd/kernels.cc"
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 // after highway.h
