@@ -40,8 +40,9 @@ Tensor sinusoidal_positions(std::int64_t n, std::int64_t d, DType dtype) {
   check_floating("sinusoidal_positions", "dtype", y);
   for (std::int64_t i = 0; i < n; ++i) {
     for (std::int64_t c = 0; c < d; ++c) {
+      const std::int64_t pair = c - c % 2;
       const double angle =
-          static_cast<double>(i) / std::pow(10000.0, static_cast<double>(c / 2 * 2) / static_cast<double>(d));
+          static_cast<double>(i) / std::pow(10000.0, static_cast<double>(pair) / static_cast<double>(d));
       store(y.impl()->storage->data(), dtype, i * d + c, c % 2 == 0 ? std::sin(angle) : std::cos(angle));
     }
   }

@@ -1,22 +1,13 @@
 #include "keel/nn/recurrent.h"
 
 #include <cmath>
+#include <tuple>
 
 #include "nn/check.h"
 #include "nn/tape.h"
 
 namespace keel::nn {
 namespace {
-
-RecurrentWeights make_weights(std::int64_t gates, std::int64_t d_in, std::int64_t d_hidden, Random& random) {
-  if (d_in < 1 || d_hidden < 1) {
-    refuse("recurrent", "d_in and d_hidden: expected at least 1, got ", d_in, " and ", d_hidden);
-  }
-  const double bound = 1.0 / std::sqrt(static_cast<double>(d_hidden));  // as torch begins
-  const auto uniform = [&](const Shape& shape) { return random.uniform(shape, -bound, bound); };
-  const std::int64_t rows = gates * d_hidden;
-  return {uniform({rows, d_in}), uniform({rows, d_hidden}), uniform({rows}), uniform({rows})};
-}
 
 void check_input(const char* operation, const Tensor& x, std::int64_t d_in) {
   check_floating(operation, "x", x);
@@ -57,18 +48,16 @@ Tensor run(std::int64_t n, bool reverse, const Step& step) {
 // The gates' share of x at place t.
 Tensor at_place(const Tensor& x, std::int64_t t) { return reshape(slice(x, 1, t, t + 1), {x.size(0), x.size(2)}); }
 
-// x_gates = W_ih x + b_ih
-Tensor gru_step(const RecurrentWeights& w, const Tensor& x_gates, const Tensor& h) {
-  const Tensor h_gates = linear(h, w.weight_hh, w.bias_hh);
+// x_gates = W_ih x + b_ih, h_gates = W_hh h + b_hh
+Tensor gru_step(const Tensor& x_gates, const Tensor& h_gates, const Tensor& h) {
   const Tensor r = sigmoid(part(x_gates, 0, 3) + part(h_gates, 0, 3));
   const Tensor z = sigmoid(part(x_gates, 1, 3) + part(h_gates, 1, 3));
   const Tensor n = tanh(part(x_gates, 2, 3) + r * part(h_gates, 2, 3));
   return n + z * (h - n);
 }
 
-std::pair<Tensor, Tensor> lstm_step(const RecurrentWeights& w, const Tensor& x_gates, const Tensor& h,
-                                    const Tensor& c) {
-  const Tensor gates = x_gates + linear(h, w.weight_hh, w.bias_hh);
+// gates = W_ih x + b_ih + W_hh h + b_hh
+std::pair<Tensor, Tensor> lstm_step(const Tensor& gates, const Tensor& c) {
   const Tensor i = sigmoid(part(gates, 0, 4)), f = sigmoid(part(gates, 1, 4));
   const Tensor g = tanh(part(gates, 2, 4)), o = sigmoid(part(gates, 3, 4));
   const Tensor c_next = f * c + i * g;
@@ -77,18 +66,22 @@ std::pair<Tensor, Tensor> lstm_step(const RecurrentWeights& w, const Tensor& x_g
 
 }  // namespace
 
-// Names the parameters as torch does.
-#define KEEL_NN_NAME(weights, suffix)                                     \
-  parameter(std::string("weight_ih_l0") + (suffix), (weights).weight_ih); \
-  parameter(std::string("weight_hh_l0") + (suffix), (weights).weight_hh); \
-  parameter(std::string("bias_ih_l0") + (suffix), (weights).bias_ih);     \
-  parameter(std::string("bias_hh_l0") + (suffix), (weights).bias_hh)
-
-GRU::GRU(std::int64_t d_in, std::int64_t d_hidden, Random& random, const RecurrentSettings& settings)
+Recurrent::Recurrent(std::int64_t gates, std::int64_t d_in, std::int64_t d_hidden, Random& random,
+                     const RecurrentSettings& settings)
     : d_in_(d_in), d_hidden_(d_hidden) {
-  for (const char* suffix : {"", "_reverse"}) {
-    directions_.push_back(make_weights(3, d_in, d_hidden, random));
-    KEEL_NN_NAME(directions_.back(), suffix);
+  if (d_in < 1 || d_hidden < 1) {
+    refuse("recurrent", "d_in and d_hidden: expected at least 1, got ", d_in, " and ", d_hidden);
+  }
+  const double bound = 1.0 / std::sqrt(static_cast<double>(d_hidden));  // as torch begins
+  const std::int64_t rows = gates * d_hidden;
+  for (const std::string suffix : {"", "_reverse"}) {
+    const auto make = [&](const char* name, const Shape& shape) {
+      return parameter(name + suffix, random.uniform(shape, -bound, bound));
+    };
+    directions_.push_back({.weight_ih = make("weight_ih_l0", {rows, d_in}),
+                           .weight_hh = make("weight_hh_l0", {rows, d_hidden}),
+                           .bias_ih = make("bias_ih_l0", {rows}),
+                           .bias_hh = make("bias_hh_l0", {rows})});
     if (!settings.bidirectional) break;
   }
 }
@@ -99,29 +92,22 @@ GRU::Result GRU::operator()(const Tensor& x, const Tensor& h0) const {
   const Shape state{std::ssize(directions_), batch, d_hidden_};
   std::vector<Tensor> outputs, last;
   for (std::size_t d = 0; d < directions_.size(); ++d) {
-    const RecurrentWeights& w = directions_[d];
+    const Weights& w = directions_[d];
     Tensor h = start("GRU", "h", h0, d, state, x.dtype());
     const Tensor x_gates = linear(x, w.weight_ih, w.bias_ih);
-    outputs.push_back(run(n, d == 1, [&](std::int64_t t) { return h = gru_step(w, at_place(x_gates, t), h); }));
+    outputs.push_back(run(n, d == 1, [&](std::int64_t t) {
+      return h = gru_step(at_place(x_gates, t), linear(h, w.weight_hh, w.bias_hh), h);
+    }));
     last.push_back(in_front(h));
   }
   return {concat(outputs, 2), concat(last, 0)};
 }
 
 Tensor GRU::step(const Tensor& x, const Tensor& h) const {
-  const RecurrentWeights& w = directions_.front();
+  const Weights& w = directions_.front();
   check_shape("GRU", "x", x, {h.size(0), d_in_});
   check_shape("GRU", "h", h, {h.size(0), d_hidden_});
-  return gru_step(w, linear(x, w.weight_ih, w.bias_ih), h);
-}
-
-LSTM::LSTM(std::int64_t d_in, std::int64_t d_hidden, Random& random, const RecurrentSettings& settings)
-    : d_in_(d_in), d_hidden_(d_hidden) {
-  for (const char* suffix : {"", "_reverse"}) {
-    directions_.push_back(make_weights(4, d_in, d_hidden, random));
-    KEEL_NN_NAME(directions_.back(), suffix);
-    if (!settings.bidirectional) break;
-  }
+  return gru_step(linear(x, w.weight_ih, w.bias_ih), linear(h, w.weight_hh, w.bias_hh), h);
 }
 
 LSTM::Result LSTM::operator()(const Tensor& x, const Tensor& h0, const Tensor& c0) const {
@@ -130,11 +116,11 @@ LSTM::Result LSTM::operator()(const Tensor& x, const Tensor& h0, const Tensor& c
   const Shape state{std::ssize(directions_), batch, d_hidden_};
   std::vector<Tensor> outputs, last_h, last_c;
   for (std::size_t d = 0; d < directions_.size(); ++d) {
-    const RecurrentWeights& w = directions_[d];
+    const Weights& w = directions_[d];
     Tensor h = start("LSTM", "h", h0, d, state, x.dtype()), c = start("LSTM", "c", c0, d, state, x.dtype());
     const Tensor x_gates = linear(x, w.weight_ih, w.bias_ih);
     outputs.push_back(run(n, d == 1, [&](std::int64_t t) {
-      std::tie(h, c) = lstm_step(w, at_place(x_gates, t), h, c);
+      std::tie(h, c) = lstm_step(at_place(x_gates, t) + linear(h, w.weight_hh, w.bias_hh), c);
       return h;
     }));
     last_h.push_back(in_front(h));
@@ -144,11 +130,11 @@ LSTM::Result LSTM::operator()(const Tensor& x, const Tensor& h0, const Tensor& c
 }
 
 std::pair<Tensor, Tensor> LSTM::step(const Tensor& x, const Tensor& h, const Tensor& c) const {
-  const RecurrentWeights& w = directions_.front();
+  const Weights& w = directions_.front();
   check_shape("LSTM", "x", x, {h.size(0), d_in_});
   check_shape("LSTM", "h", h, {h.size(0), d_hidden_});
   check_shape("LSTM", "c", c, {h.size(0), d_hidden_});
-  return lstm_step(w, linear(x, w.weight_ih, w.bias_ih), h, c);
+  return lstm_step(linear(x, w.weight_ih, w.bias_ih) + linear(h, w.weight_hh, w.bias_hh), c);
 }
 
 }  // namespace keel::nn

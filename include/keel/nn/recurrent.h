@@ -13,16 +13,26 @@ struct RecurrentSettings {
   bool bidirectional = false;
 };
 
-// The parameters of one direction, and the equations.
-struct RecurrentWeights {
-  Tensor weight_ih, weight_hh, bias_ih, bias_hh;
+// What both have: a set of parameters a direction.
+class KEEL_API Recurrent : public Module {
+ protected:
+  struct Weights {
+    Tensor weight_ih, weight_hh, bias_ih,
+        bias_hh;  // (gates·d_hidden, d_in), (gates·d_hidden, d_hidden), (gates·d_hidden)
+  };
+  Recurrent(std::int64_t gates, std::int64_t d_in, std::int64_t d_hidden, Random& random,
+            const RecurrentSettings& settings);
+
+  std::int64_t d_in_, d_hidden_;
+  std::vector<Weights> directions_;
 };
 
 //   r = σ(W_ir x + b_ir + W_hr h + b_hr)        z = σ(W_iz x + b_iz + W_hz h + b_hz)
 //   n = tanh(W_in x + b_in + r·(W_hn h + b_hn))  h' = (1 − z)·n + z·h
-class KEEL_API GRU : public Module {
+class KEEL_API GRU : public Recurrent {
  public:
-  GRU(std::int64_t d_in, std::int64_t d_hidden, Random& random, const RecurrentSettings& settings = {});
+  GRU(std::int64_t d_in, std::int64_t d_hidden, Random& random, const RecurrentSettings& settings = {})
+      : Recurrent(3, d_in, d_hidden, random, settings) {}
 
   struct Result {
     Tensor output;  // (B, N, D·d_hidden), D directions
@@ -33,16 +43,13 @@ class KEEL_API GRU : public Module {
 
   // One step, forward direction: x (B, d_in), h (B, d_hidden) → h'
   Tensor step(const Tensor& x, const Tensor& h) const;
-
- private:
-  std::int64_t d_in_, d_hidden_;
-  std::vector<RecurrentWeights> directions_;
 };
 
 //   i, f, o = σ(…)   g = tanh(…)   c' = f·c + i·g   h' = o·tanh(c')
-class KEEL_API LSTM : public Module {
+class KEEL_API LSTM : public Recurrent {
  public:
-  LSTM(std::int64_t d_in, std::int64_t d_hidden, Random& random, const RecurrentSettings& settings = {});
+  LSTM(std::int64_t d_in, std::int64_t d_hidden, Random& random, const RecurrentSettings& settings = {})
+      : Recurrent(4, d_in, d_hidden, random, settings) {}
 
   struct Result {
     Tensor output;  // (B, N, D·d_hidden)
@@ -52,10 +59,6 @@ class KEEL_API LSTM : public Module {
 
   // One step, forward direction; returns h' and c'.
   std::pair<Tensor, Tensor> step(const Tensor& x, const Tensor& h, const Tensor& c) const;
-
- private:
-  std::int64_t d_in_, d_hidden_;
-  std::vector<RecurrentWeights> directions_;
 };
 
 }  // namespace keel::nn
