@@ -68,7 +68,7 @@ std::pair<Tensor, Tensor> lstm_step(const Tensor& gates, const Tensor& c) {
 
 Recurrent::Recurrent(std::int64_t gates, std::int64_t d_in, std::int64_t d_hidden, Random& random,
                      const RecurrentSettings& settings)
-    : d_in_(d_in), d_hidden_(d_hidden) {
+    : input_size(d_in), hidden_size(d_hidden) {
   if (d_in < 1 || d_hidden < 1) {
     refuse("recurrent", "d_in and d_hidden: expected at least 1, got ", d_in, " and ", d_hidden);
   }
@@ -78,21 +78,21 @@ Recurrent::Recurrent(std::int64_t gates, std::int64_t d_in, std::int64_t d_hidde
     const auto make = [&](const char* name, const Shape& shape) {
       return parameter(name + suffix, random.uniform(shape, -bound, bound));
     };
-    directions_.push_back({.weight_ih = make("weight_ih_l0", {rows, d_in}),
-                           .weight_hh = make("weight_hh_l0", {rows, d_hidden}),
-                           .bias_ih = make("bias_ih_l0", {rows}),
-                           .bias_hh = make("bias_hh_l0", {rows})});
+    directions.push_back({.weight_ih = make("weight_ih_l0", {rows, d_in}),
+                          .weight_hh = make("weight_hh_l0", {rows, d_hidden}),
+                          .bias_ih = make("bias_ih_l0", {rows}),
+                          .bias_hh = make("bias_hh_l0", {rows})});
     if (!settings.bidirectional) break;
   }
 }
 
 GRU::Result GRU::operator()(const Tensor& x, const Tensor& h0) const {
-  check_input("GRU", x, d_in_);
+  check_input("GRU", x, input_size);
   const std::int64_t batch = x.size(0), n = x.size(1);
-  const Shape state{std::ssize(directions_), batch, d_hidden_};
+  const Shape state{std::ssize(directions), batch, hidden_size};
   std::vector<Tensor> outputs, last;
-  for (std::size_t d = 0; d < directions_.size(); ++d) {
-    const Weights& w = directions_[d];
+  for (std::size_t d = 0; d < directions.size(); ++d) {
+    const Weights& w = directions[d];
     Tensor h = start("GRU", "h", h0, d, state, x.dtype());
     const Tensor x_gates = linear(x, w.weight_ih, w.bias_ih);
     outputs.push_back(run(n, d == 1, [&](std::int64_t t) {
@@ -104,19 +104,19 @@ GRU::Result GRU::operator()(const Tensor& x, const Tensor& h0) const {
 }
 
 Tensor GRU::step(const Tensor& x, const Tensor& h) const {
-  const Weights& w = directions_.front();
-  check_shape("GRU", "x", x, {h.size(0), d_in_});
-  check_shape("GRU", "h", h, {h.size(0), d_hidden_});
+  const Weights& w = directions.front();
+  check_shape("GRU", "x", x, {h.size(0), input_size});
+  check_shape("GRU", "h", h, {h.size(0), hidden_size});
   return gru_step(linear(x, w.weight_ih, w.bias_ih), linear(h, w.weight_hh, w.bias_hh), h);
 }
 
 LSTM::Result LSTM::operator()(const Tensor& x, const Tensor& h0, const Tensor& c0) const {
-  check_input("LSTM", x, d_in_);
+  check_input("LSTM", x, input_size);
   const std::int64_t batch = x.size(0), n = x.size(1);
-  const Shape state{std::ssize(directions_), batch, d_hidden_};
+  const Shape state{std::ssize(directions), batch, hidden_size};
   std::vector<Tensor> outputs, last_h, last_c;
-  for (std::size_t d = 0; d < directions_.size(); ++d) {
-    const Weights& w = directions_[d];
+  for (std::size_t d = 0; d < directions.size(); ++d) {
+    const Weights& w = directions[d];
     Tensor h = start("LSTM", "h", h0, d, state, x.dtype()), c = start("LSTM", "c", c0, d, state, x.dtype());
     const Tensor x_gates = linear(x, w.weight_ih, w.bias_ih);
     outputs.push_back(run(n, d == 1, [&](std::int64_t t) {
@@ -130,10 +130,10 @@ LSTM::Result LSTM::operator()(const Tensor& x, const Tensor& h0, const Tensor& c
 }
 
 std::pair<Tensor, Tensor> LSTM::step(const Tensor& x, const Tensor& h, const Tensor& c) const {
-  const Weights& w = directions_.front();
-  check_shape("LSTM", "x", x, {h.size(0), d_in_});
-  check_shape("LSTM", "h", h, {h.size(0), d_hidden_});
-  check_shape("LSTM", "c", c, {h.size(0), d_hidden_});
+  const Weights& w = directions.front();
+  check_shape("LSTM", "x", x, {h.size(0), input_size});
+  check_shape("LSTM", "h", h, {h.size(0), hidden_size});
+  check_shape("LSTM", "c", c, {h.size(0), hidden_size});
   return lstm_step(linear(x, w.weight_ih, w.bias_ih) + linear(h, w.weight_hh, w.bias_hh), c);
 }
 

@@ -17,14 +17,14 @@ struct RecurrentSettings {
 class KEEL_API Recurrent : public Module {
  protected:
   struct Weights {
-    Tensor weight_ih, weight_hh, bias_ih,
-        bias_hh;  // (gates·d_hidden, d_in), (gates·d_hidden, d_hidden), (gates·d_hidden)
+    Tensor weight_ih, weight_hh;  // (gates·d_hidden, d_in), (gates·d_hidden, d_hidden)
+    Tensor bias_ih, bias_hh;      // (gates·d_hidden)
   };
   Recurrent(std::int64_t gates, std::int64_t d_in, std::int64_t d_hidden, Random& random,
             const RecurrentSettings& settings);
 
-  std::int64_t d_in_, d_hidden_;
-  std::vector<Weights> directions_;
+  std::int64_t input_size, hidden_size;
+  std::vector<Weights> directions;
 };
 
 //   r = σ(W_ir x + b_ir + W_hr h + b_hr)        z = σ(W_iz x + b_iz + W_hz h + b_hz)
