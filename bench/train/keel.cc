@@ -1,5 +1,5 @@
-// keel_train: a byte on stdin, then one step of training the model of run.py, then its seconds and loss on stdout, so that
-// run.py can take turns between it and its competitor.
+// keel_train: a byte on stdin, then one step of training the model of run.py, then its seconds and loss on stdout, so
+// that run.py can take turns between it and its competitor.
 #include <chrono>
 #include <cstdio>
 

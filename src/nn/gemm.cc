@@ -7,7 +7,8 @@
 #include "nn/check.h"
 
 // Of OpenBLAS alone; another BLAS is asked for one thread by its own means (docs/nn.md).
-extern "C" void openblas_set_num_threads(int threads) __attribute__((weak));  // NOLINT(readability-redundant-declaration)
+// NOLINTNEXTLINE(readability-redundant-declaration): OpenBLAS's own cblas.h has it too
+extern "C" void openblas_set_num_threads(int threads) __attribute__((weak));
 
 namespace keel::nn {
 namespace {
