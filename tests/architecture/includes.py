@@ -18,7 +18,7 @@ STANDS_ON = {
     "cuda": ["core", "runtime"],
     "plan": ["cpu", "cuda"],
     "api": ["plan", "reference"],
-    "nn": ["api"],
+    "nn": ["api", "io"],
     "lab": ["api", "nn", "io"],
     "bench": ["api"],
     "cli": ["api", "nn", "io", "lab", "bench"],

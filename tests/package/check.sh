@@ -25,10 +25,12 @@ link_static=()
 if [[ -e $lib/libkeel.a ]]; then
   link_static=(--static)
 else
-  step "the shared library offers Keel's names alone"
-  others=$(nm --dynamic --defined-only --demangle "$lib/libkeel.so" | cut -d ' ' -f 3- |
-    grep --invert-match --extended-regexp '^(keel_[a-z_]+|((typeinfo|vtable)( name)? for )?keel::.*)$' || true)
-  [[ -z $others ]] || fail "libkeel.so also exports"$'\n'"$others"
+  step "the shared libraries offer Keel's names alone"
+  for library in "$lib"/libkeel*.so; do
+    others=$(nm --dynamic --defined-only --demangle "$library" | cut -d ' ' -f 3- |
+      grep --invert-match --extended-regexp '^(keel_[a-z_]+|((typeinfo|vtable)( name)? for )?keel::.*)$' || true)
+    [[ -z $others ]] || fail "$(basename "$library") also exports"$'\n'"$others"
+  done
 fi
 
 if [[ $program == ON ]]; then
@@ -42,6 +44,7 @@ step "C++ through find_package(keel)"
   -DKEEL_VERSION="$version" --log-level=WARNING
 "$CMAKE" --build "$tmp/cpp"
 "$tmp/cpp/consumer"
+[[ ! -e $tmp/cpp/nn_consumer ]] || "$tmp/cpp/nn_consumer"
 
 step "C through pkg-config"
 [[ $(pkg-config --modversion keel) == "$version" ]] || fail "keel.pc: expected version $version"

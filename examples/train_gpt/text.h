@@ -1,0 +1,32 @@
+#pragma once
+
+#include <keel/nn/nn.h>
+
+#include <string>
+#include <vector>
+
+// A text as numbers, one a character (a byte).
+class Text {
+ public:
+  explicit Text(const std::string& path);  // a file of at least two characters
+
+  const std::string& alphabet() const { return alphabet_; }
+  std::int64_t size() const { return std::ssize(ids_); }
+  std::int64_t vocabulary() const { return std::ssize(alphabet_); }
+  std::string decode(const std::vector<std::int64_t>& ids) const;
+
+  // Inputs and labels (rows, length), each row from a random place of [begin, end).
+  struct Batch {
+    keel::nn::Tensor ids, labels;
+  };
+  Batch draw(keel::nn::Random& random, std::int64_t rows, std::int64_t length, std::int64_t begin,
+             std::int64_t end) const;
+
+  // Mean −log p of each character of [begin, end) given the one before, by counts over [0, begin), each pair counted
+  // once more than it came: what a bigram model can reach.
+  double bigram_loss(std::int64_t begin, std::int64_t end) const;
+
+ private:
+  std::vector<std::int64_t> ids_;
+  std::string alphabet_;
+};

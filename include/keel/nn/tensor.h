@@ -1,0 +1,102 @@
+#pragma once
+
+// A tensor with gradients. Elements are f32 or f64 (i64 for indices and labels, bool for masks), in reference-counted
+// storage: a Tensor is a handle, and copies of it are the same tensor. reshape, transpose and slice look at the same
+// memory where they can.
+//
+//   Tensor w = Tensor::full({3}, 2.0).require_grad();
+//   sum(w * w).backward();
+//   w.grad();               // 2w
+//
+// Operations (keel/nn/ops.h) on a tensor that requires a gradient are remembered on a tape: each result holds the node
+// that made it. backward() runs the nodes in reverse and frees them, so a step's memory goes with its loss.
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "keel/dtype.h"
+#include "keel/error.h"
+#include "keel/export.h"
+
+namespace keel::nn {
+
+using Shape = std::vector<std::int64_t>;
+
+class KEEL_API Tensor {
+ public:
+  Tensor() = default;  // "not given"
+
+  static Tensor zeros(const Shape& shape, DType dtype = DType::f32);
+  static Tensor full(const Shape& shape, double value, DType dtype = DType::f32);
+  // A copy of `values` in C order.
+  template <class T>
+  static Tensor of(const Shape& shape, const std::vector<T>& values) {
+    return copy_of(shape, values.data(), values.size(), dtype_of<T>);
+  }
+  static Tensor of(const Shape& shape, const std::vector<bool>& values);
+
+  bool given() const { return impl_ != nullptr; }
+  DType dtype() const;
+  const Shape& shape() const;
+  const Shape& strides() const;  // in elements
+  int rank() const { return static_cast<int>(shape().size()); }
+  std::int64_t size(int dim) const;  // dim −1 is the last
+  std::int64_t elements() const;
+  bool dense() const;  // C order without gaps
+
+  // The elements of a dense tensor, in place. T is the type of dtype(). Writing to a tensor on the tape falsifies its
+  // gradients.
+  template <class T>
+  std::span<T> data() const {
+    return {static_cast<T*>(dense_data(dtype_of<T>)), static_cast<std::size_t>(elements())};
+  }
+  double item() const;  // of a tensor of one element
+  double at(std::initializer_list<std::int64_t> index) const;
+  std::vector<double> values() const;  // all, in C order
+
+  // A leaf of the tape: backward() adds to its grad(). Raises for a tensor that an operation made.
+  Tensor& require_grad();
+  bool requires_grad() const;
+  Tensor grad() const;  // not given before the first backward()
+  void set_grad(const Tensor& grad) const;
+  void zero_grad() const;
+
+  // Gradients of this scalar (or, with `seed`, of Σ seed·this) by every leaf below it. A tape runs once.
+  void backward(const Tensor& seed = {}) const;
+
+  Tensor detach() const;         // the same elements, off the tape
+  Tensor clone() const;          // other memory, dense, off the tape
+  Tensor to(DType dtype) const;  // clone() in another dtype
+
+  struct Impl;
+  const std::shared_ptr<Impl>& impl() const { return impl_; }
+  explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+ private:
+  static Tensor copy_of(const Shape& shape, const void* values, std::size_t count, DType dtype);
+  void* dense_data(DType dtype) const;
+
+  std::shared_ptr<Impl> impl_;
+};
+
+// While one lives, operations of this thread leave no tape.
+class KEEL_API NoGrad {
+ public:
+  NoGrad();
+  ~NoGrad();
+  NoGrad(const NoGrad&) = delete;
+  NoGrad& operator=(const NoGrad&) = delete;
+};
+
+// At most this many threads for the training layer in this process; 0, the default, means all the machine has. Results
+// are the same to the bit for any number.
+KEEL_API void set_threads(int threads);
+
+// "(2, 3)"
+KEEL_API std::string shape_text(const Shape& shape);
+
+}  // namespace keel::nn

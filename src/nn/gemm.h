@@ -1,0 +1,62 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "nn/loops.h"
+
+// Batches of matrix products by CBLAS. Each is cut into tasks by its shape alone and BLAS itself is kept to one thread,
+// so the bits do not depend on the number of threads.
+namespace keel::nn {
+
+// c (m, n) = a·b + row, each matrix dense along its rows; `lda` … are the distances between rows. `transpose_a` says
+// that a is stored (k, m), likewise b. `row` (n) is added to every row of c where it is given.
+template <class T>
+struct Gemm {
+  std::int64_t m = 0, n = 0, k = 0;
+  bool transpose_a = false, transpose_b = false;
+  std::int64_t lda = 1, ldb = 1, ldc = 1;
+  const T* row = nullptr;
+};
+
+// One product of a batch.
+template <class T>
+struct GemmMatrices {
+  const T* a = nullptr;
+  const T* b = nullptr;
+  T* c = nullptr;
+};
+
+// Raises where a size is past what CBLAS counts to.
+void check_gemm(const char* operation, std::int64_t m, std::int64_t n, std::int64_t k);
+
+// How c is cut: into parts of `part` rows, or columns where there are more of those.
+struct GemmCut {
+  bool by_rows = true;
+  std::int64_t part = 1, parts = 1;
+};
+GemmCut cut_gemm(std::int64_t m, std::int64_t n, std::int64_t k);
+
+// What one task does: rows or columns [begin, end) of c.
+template <class T>
+void gemm_part(const Gemm<T>& g, const GemmMatrices<T>& x, bool by_rows, std::int64_t begin, std::int64_t end);
+
+// `at(i)` gives the matrices of product i.
+template <class T, class At>
+void gemm(const Gemm<T>& g, std::int64_t batch, const At& at) {
+  if (g.m == 0 || g.n == 0) return;
+  const GemmCut cut = cut_gemm(g.m, g.n, g.k);
+  const std::int64_t whole = cut.by_rows ? g.m : g.n;
+  // Small products share a task.
+  const double work =
+      static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k) / static_cast<double>(cut.parts);
+  const std::int64_t together = std::max<std::int64_t>(1, static_cast<std::int64_t>(0x1p20 / std::max(work, 1.0)));
+  for_blocks(batch * cut.parts, together, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t task = first; task < last; ++task) {
+      const std::int64_t begin = task % cut.parts * cut.part;
+      gemm_part(g, at(task / cut.parts), cut.by_rows, begin, std::min(whole, begin + cut.part));
+    }
+  });
+}
+
+}  // namespace keel::nn

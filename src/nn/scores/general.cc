@@ -1,0 +1,19 @@
+#include "keel/nn/init.h"
+#include "keel/nn/ops.h"
+#include "keel/nn/scores.h"
+#include "nn/scores/additive.h"
+
+namespace keel::nn {
+
+GeneralScore::GeneralScore(std::int64_t d_q, std::int64_t d_k, Random& random) {
+  W = parameter("W", initial({d_q, d_k}, Init::xavier_uniform, random));
+}
+
+// sᵀ W h = s·(W h): the keys move to the space of the queries, once, by an operation that has its gradient.
+Scored GeneralScore::operator()(const Tensor& q, const Tensor& k) const {
+  check_heads("general", "q", q, W.size(0));
+  check_heads("general", "k", k, W.size(1));
+  return {.q = q, .k = linear(k, W), .scale = 1.0};
+}
+
+}  // namespace keel::nn

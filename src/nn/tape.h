@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "keel/nn/tensor.h"
+
+namespace keel::nn {
+
+// Memory of a tensor, at a cache line. Blocks that are let go are kept for the next of their size, since a training
+// step asks for the same ones again and fresh pages are dear.
+class Storage {
+ public:
+  explicit Storage(std::size_t bytes);
+  ~Storage();
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+  std::byte* data() const { return data_; }
+
+ private:
+  std::byte* data_;
+  std::size_t bytes_;
+};
+
+// Given the gradient by the result, the gradients by the inputs, one each; not given where an input needs none.
+using Backward = std::function<std::vector<Tensor>(const Tensor& dy)>;
+
+// The same for a part of one input: adds to that input's gradient, which is there and is nobody else's. A loop that
+// takes a sequence apart then costs no more than the sequence.
+using BackwardInto = std::function<void(const Tensor& dy, const Tensor& dx)>;
+
+// One entry of the tape. A leaf (a parameter) has no backward.
+struct Node {
+  std::vector<std::shared_ptr<Node>> inputs;  // null where an input needs no gradient
+  Backward backward;
+  BackwardInto into;  // in place of `backward`
+  Shape shape;        // of the input of `into`
+  Tensor grad;
+  std::uint64_t order = 0;  // a result comes after its inputs
+  const char* operation = nullptr;
+  bool used = false;
+
+  ~Node();
+};
+
+struct Tensor::Impl {
+  std::shared_ptr<Storage> storage;
+  std::int64_t offset = 0;  // of the first element, in elements
+  DType dtype = DType::f32;
+  Shape shape, strides;
+  std::int64_t elements = 0;
+  std::shared_ptr<Node> node;
+};
+
+Shape dense_strides(const Shape& shape);
+
+// Dense, its elements yet to be written. Raises for a shape that has a negative size or is too large.
+Tensor empty(const Shape& shape, DType dtype);
+// The shape and dtype of x and the order of its dimensions in memory, without gaps: what is computed of a transposed x
+// is transposed back for nothing.
+Tensor empty_like(const Tensor& x);
+// The same with another shape of x's rank.
+Tensor empty_in_order_of(const Tensor& x, const Shape& shape);
+// A view of x's memory.
+Tensor view_of(const Tensor& x, Shape shape, Shape strides, std::int64_t offset);
+// x itself, or a dense copy off the tape.
+Tensor dense(const Tensor& x);
+
+// The elements of x, in x's own strides.
+template <class T>
+T* data_of(const Tensor& x) {
+  return reinterpret_cast<T*>(x.impl()->storage->data()) + x.impl()->offset;
+}
+
+// Whether any of these would have a gradient by what is computed now.
+bool on_tape(std::initializer_list<Tensor> inputs);
+
+// Puts `y`, made from `inputs`, on the tape where one of them needs a gradient, and returns it. `backward` must not
+// hold y itself, only y.detach(), or the node would keep itself alive.
+Tensor record(const char* operation, Tensor y, const std::vector<Tensor>& inputs, Backward backward);
+Tensor record_into(const char* operation, Tensor y, const Tensor& input, BackwardInto into);
+
+// x += y, for an x off the tape without repeats and a y that broadcasts to it.
+void add_in_place(const Tensor& x, const Tensor& y);
+
+int thread_count();
+
+}  // namespace keel::nn
