@@ -76,36 +76,41 @@ void attention_call(nb::handle q, nb::handle k, nb::handle v, nb::handle out, co
   write_heads(heads_view, heads);
 }
 
-// The short way for torch's scaled_dot_product_attention on plain tensors. False, and nothing done, where the shapes
-// need more than the library does by itself: more than four dimensions, batches or heads to broadcast, another d_v than
-// d_k.
+// The short way for torch's scaled_dot_product_attention on plain tensors. False, and nothing done, where a call needs
+// more than the library does by itself (batches or heads to broadcast, more than four dimensions, another d_v than d_k)
+// or is wrong in a way that is better told in torch's words.
 bool sdpa(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse, nb::handle mask, bool causal,
           nb::handle scale, bool grouped, int threads) {
-  const Array q_array({"attention", "q"}, q), k_array({"attention", "k"}, k), v_array({"attention", "v"}, v);
-  const int rank = q_array.rank();
-  if (rank < 2 || rank > 4 || k_array.rank() != rank || v_array.rank() != rank) return false;
-  const TensorView q_view = q_array.view<4>(), k_view = k_array.view<4>(), v_view = v_array.view<4>();
-  if (k_view.shape[0] != q_view.shape[0] || v_view.shape[0] != q_view.shape[0]) return false;
-  if (v_view.shape[1] != k_view.shape[1] || v_view.shape[3] != q_view.shape[3]) return false;
-  if (k_view.shape[1] != q_view.shape[1] && !grouped) return false;
-  if (q_view.dtype != k_view.dtype || q_view.dtype != v_view.dtype) return false;
-
-  const Array out_array({"attention", "out"}, out, Access::write);
   Options options{.causal = causal ? Causal::top_left : Causal::none, .threads = threads};
   Outputs outputs;
+  TensorView q_view, k_view, v_view;
+  MutableTensorView out_view;
+  std::optional<Array> arrays[6];
+  const auto read = [&](int i, const char* name, nb::handle object, Access access) -> const Array& {
+    return arrays[i].emplace(Place{"attention", name}, object, access);
+  };
+  try {
+    const int rank = read(0, "q", q, Access::read).rank();
+    if (read(1, "k", k, Access::read).rank() != rank || read(2, "v", v, Access::read).rank() != rank) return false;
+    if (rank < (grouped ? 3 : 2) || rank > 4) return false;
+    q_view = arrays[0]->view<4>(), k_view = arrays[1]->view<4>(), v_view = arrays[2]->view<4>();
+    out_view = read(3, "out", out, Access::write).view<4>();
+    if (!lse.is_none()) outputs.lse = read(4, "lse", lse, Access::write).view<3>();
+    if (!mask.is_none()) {
+      const TensorView view = read(5, "attn_mask", mask, Access::read).view<4>();
+      if (view.dtype != DType::boolean && view.dtype != q_view.dtype && view.dtype != DType::f32) return false;
+      (view.dtype == DType::boolean ? options.mask : options.bias) = view;
+    }
+  } catch (const nb::builtin_exception&) {
+    return false;
+  }
+  const auto& [batch, heads, n_q, d] = q_view.shape;
+  const auto& [k_batch, kv_heads, n_k, d_k] = k_view.shape;
+  if (!is_floating(q_view.dtype) || k_view.dtype != q_view.dtype || v_view.dtype != q_view.dtype) return false;
+  if (k_batch != batch || d_k != d || d < 1 || v_view.shape != k_view.shape) return false;
+  if (grouped ? kv_heads == 0 || heads % kv_heads != 0 : kv_heads != heads) return false;
   if (!scale.is_none()) options.scale = read_number({"attention", "scale"}, scale);
-  std::optional<Array> extra[2];
-  if (!lse.is_none()) {
-    extra[0].emplace(Place{"attention", "lse"}, lse, Access::write);
-    outputs.lse = extra[0]->view<3>();
-  }
-  if (!mask.is_none()) {
-    extra[1].emplace(Place{"attention", "attn_mask"}, mask);
-    if (extra[1]->rank() > 4) return false;
-    const TensorView view = extra[1]->view<4>();
-    (view.dtype == DType::boolean ? options.mask : options.bias) = view;
-  }
-  without_lock([&] { attention(q_view, k_view, v_view, out_array.view<4>(), options, outputs); });
+  without_lock([&] { attention(q_view, k_view, v_view, out_view, options, outputs); });
   return true;
 }
 

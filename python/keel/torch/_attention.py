@@ -117,7 +117,7 @@ def attention(
         )
     ]
     watched = _observe.observer is not None and not torch.compiler.is_compiling()
-    out, lse, rows, visible = torch.ops.keel.attention(
+    out, lse, rows, visible = operator.attention(
         q,
         k,
         v,

@@ -140,7 +140,7 @@ def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None, *_: Any) 
         return tuple(none)
     at = [0, 1, 2, 4, 5, 7]  # q, k, v, bias, scale_tensor and sinks among the inputs
     wanted = [ctx.needs_input_grad[i] for i in at]
-    gradients = torch.ops.keel.attention_backward(dout, dlse, *ctx.saved_tensors, *ctx.numbers, wanted)
+    gradients = attention_backward(dout, dlse, *ctx.saved_tensors, *ctx.numbers, wanted)
     for i, want, gradient in zip(at, wanted, gradients):
         none[i] = gradient if want else None
     return tuple(none)
@@ -154,3 +154,61 @@ def _no_second(ctx: Any, *_: Any) -> Any:
 
 
 torch.library.register_autograd("keel::attention_backward", _no_second)
+
+
+def _one_by_one(operator: Any) -> Any:
+    """The rule of torch.vmap for an operator: a call for each entry."""
+
+    def rule(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, Any]:
+        def entry(i: int) -> list[Any]:
+            return [x if d is None or isinstance(d, list) else x.select(d, i) for x, d in zip(arguments, in_dims)]
+
+        results = [operator(*entry(i)) for i in range(info.batch_size)]
+        return tuple(torch.stack(parts) for parts in zip(*results)), (0,) * len(results[0])
+
+    return rule
+
+
+torch.library.register_vmap("keel::attention", _one_by_one(torch.ops.keel.attention))
+torch.library.register_vmap("keel::attention_backward", _one_by_one(torch.ops.keel.attention_backward))
+
+
+class _Transformed(torch.autograd.Function):
+    """The operator for torch.func: derivatives that are registered for an operator do not serve there."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*inputs: Any) -> tuple[Tensor, ...]:
+        return torch.ops.keel.attention(*inputs)
+
+    setup_context = staticmethod(_save)
+    backward = staticmethod(_differentiate)
+
+
+class _TransformedBackward(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*inputs: Any) -> tuple[Tensor, ...]:
+        return torch.ops.keel.attention_backward(*inputs)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    backward = staticmethod(_no_second)
+
+
+def _transforming() -> bool:
+    return not torch.compiler.is_compiling() and torch._C._functorch.maybe_current_level() is not None
+
+
+def attention(*inputs: Any) -> tuple[Tensor, ...]:
+    """torch.ops.keel.attention, also within torch.func's transforms."""
+    return _Transformed.apply(*inputs) if _transforming() else torch.ops.keel.attention(*inputs)
+
+
+def attention_backward(*inputs: Any) -> tuple[Tensor, ...]:
+    """torch.ops.keel.attention_backward, likewise."""
+    return _TransformedBackward.apply(*inputs) if _transforming() else torch.ops.keel.attention_backward(*inputs)

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.autograd.function import once_differentiable
 
 from keel import _core
 from keel.torch import _observe
@@ -100,9 +99,10 @@ class _Sdpa(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, dout: Tensor) -> tuple[Any, ...]:
         q, k, v, out, lse, mask = ctx.saved_tensors
+        if _is_grad_enabled():  # for a second derivative, which the operator refuses
+            return (*_through_the_operator(ctx, dout), None, None, None, None)
         dq, dk, dv = (_empty_like(x) if need else None for x, need in zip((q, k, v), ctx.needs_input_grad))
         _core.attention_backward(
             q,
@@ -135,6 +135,17 @@ class _Sdpa(torch.autograd.Function):
             _threads(),
         )
         return dq, dk, dv, None, None, None, None
+
+
+def _through_the_operator(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
+    q, k, v, out, lse, mask = ctx.saved_tensors
+    mask, bias = (None, mask) if mask is not None and mask.is_floating_point() else (mask, None)
+    numbers = (ctx.scale, None, 1 if ctx.causal else 0, None, None, 0.0)
+    wanted = [*ctx.needs_input_grad[:3], False, False, False]
+    gradients = torch.ops.keel.attention_backward(
+        dout, None, q, k, v, out, lse, mask, bias, *(None,) * 8, *numbers, wanted
+    )
+    return tuple(gradient if want else None for gradient, want in zip(gradients[:3], wanted))
 
 
 # Function.apply as it is when no transform is active, which has been seen to by then.
@@ -230,7 +241,7 @@ def _any(
     seed = draw_seed() if dropout_p > 0.0 else None
     numbers = (None if scale is None else float(scale), None, 1 if is_causal else 0, None, None, float(dropout_p))
     watched = _observe.observer is not None and not torch.compiler.is_compiling()
-    results = torch.ops.keel.attention(
+    results = operator.attention(
         query, key, value, mask, bias, None, None, None, seed, None, None, None, None, *numbers, watched
     )
     if watched:
