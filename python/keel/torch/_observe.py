@@ -1,4 +1,7 @@
-"""Where Monitor listens. `observer(statistics, visible)` is called after each attention while it is not None."""
+"""Where a Monitor listens: `observer(statistics, visible)` is called after each attention while it is not None.
+
+statistics is (5, B, H, N_q), in the order of _operator.STATISTICS; visible is (B, H, N_q).
+"""
 
 from __future__ import annotations
 
