@@ -1,7 +1,9 @@
 """keel.torch.scaled_dot_product_attention against torch's own, over torch's argument space, forward and gradients.
 
 The yardstick is torch's in float64 on the same numbers. Keel may err by twice what torch errs in the dtype of the call, plus
-one unit of that dtype's precision at the size of the largest result: both round, and neither rounds alike.
+the figures of docs/semantics.md at the size of the largest result: both round, and neither rounds alike. Beside a float32 mask
+torch computes 16-bit tensors in float32 throughout; what it errs with the mask in their own dtype then counts if it is more.
+To a gradient comes what `noise` says.
 """
 
 import keel.torch
@@ -11,7 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 CASES = 2400
-UNIT = {torch.float64: 1e-13, torch.float32: 1e-6, torch.float16: 2**-10, torch.bfloat16: 2**-7}
+FORWARD = {torch.float64: 1e-12, torch.float32: 2e-6, torch.float16: 2**-10, torch.bfloat16: 2**-7}
+BACKWARD = FORWARD | {torch.float32: 1e-5}
+
+ROUNDOFF = {torch.float64: 2**-53, torch.float32: 2**-24, torch.float16: 2**-11, torch.bfloat16: 2**-8}
 
 seen = {"cases": 0, "gradients": 0, "nan": 0}
 
@@ -91,36 +96,62 @@ def run(function, tensors, options, dtype, seed, differentiate):
         leaves.append(options["attn_mask"])
     out = function(*leaves[:3], **options)
     if not differentiate:
-        return [out]
+        return [out], None
     dout = torch.randn(out.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(
         tensors[0].dtype
     )
-    return [out.detach(), *torch.autograd.grad(out, leaves, dout.to(dtype))]
+    return [out.detach(), *torch.autograd.grad(out, leaves, dout.to(dtype))], dout
+
+
+def noise(name, tensors, options, out, dout):
+    """What the scores' gradient ds = p·(dout·v − dout·out) may carry into the gradient `name`, `out` being rounded to its dtype.
+
+    Where there is a single key, ds is 0, and what is left of the difference is not. The errors of rows that are summed go as
+    the root of their number.
+    """
+    if name in ("out", "dv"):
+        return 0.0
+    q, k, _ = (x.double() for x in tensors)
+    ds = ROUNDOFF[out.dtype] * (dout.double().norm(dim=-1).max() * out.double().norm(dim=-1).max()).item()
+    rows, scale = out.numel() // out.shape[-1], abs(options.get("scale", q.shape[-1] ** -0.5))
+    if name == "dq":
+        return ds * scale * k.abs().max().item() * (rows / (q.numel() // q.shape[-1])) ** 0.5
+    if name == "dk":
+        return ds * scale * q.abs().max().item() * (rows * k.shape[-2] / (k.numel() // k.shape[-1])) ** 0.5
+    return ds * (rows * k.shape[-2] / options["attn_mask"].numel()) ** 0.5
 
 
 @settings(max_examples=CASES, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(calls(), st.booleans())
 def matches_torch(call, differentiate):
-    tensors, options, dout = call
+    tensors, options, number = call
     dtype = tensors[0].dtype
-    seed = int(abs(dout.item()) * 1e6)
-    ours = run(keel.torch.scaled_dot_product_attention, tensors, options, dtype, seed, differentiate)
-    torchs = run(F.scaled_dot_product_attention, tensors, options, dtype, seed, differentiate)
+    seed = int(abs(number.item()) * 1e6)
+    ours, dout = run(keel.torch.scaled_dot_product_attention, tensors, options, dtype, seed, differentiate)
+    torchs, _ = run(F.scaled_dot_product_attention, tensors, options, dtype, seed, differentiate)
+    straightforward = torchs
+    mask = options.get("attn_mask")
+    if dtype.itemsize == 2 and mask is not None and mask.dtype == torch.float32:
+        straightforward, _ = run(
+            F.scaled_dot_product_attention, tensors, options | {"attn_mask": mask.to(dtype)}, dtype, seed, differentiate
+        )
     exact = torchs
     if dtype != torch.float64:
-        exact = run(F.scaled_dot_product_attention, tensors, options, torch.float64, seed, differentiate)
+        exact, _ = run(F.scaled_dot_product_attention, tensors, options, torch.float64, seed, differentiate)
     seen["cases"] += 1
     seen["gradients"] += differentiate
-    for name, a, b, e in zip(("out", "dq", "dk", "dv", "dmask"), ours, torchs, exact):
+    for name, a, b, c, e in zip(("out", "dq", "dk", "dv", "dmask"), ours, torchs, straightforward, exact):
         assert a.shape == b.shape and a.dtype == b.dtype, name
         assert torch.isfinite(a).all(), name
         defined = torch.isfinite(e)  # torch's gradients of fully masked rows may be NaN
         seen["nan"] += not defined.all()
         if not defined.any():
             continue
-        error, allowed = ((x.double() - e)[defined].abs().max().item() for x in (a, b))
-        unit = UNIT[dtype] * max(1.0, e[defined].abs().max().item())
-        assert error <= 2 * (allowed if allowed == allowed else 0.0) + unit, (name, error, allowed, unit)
+        error, *others = ((x.double() - e)[defined].nan_to_num().abs().max().item() for x in (a, b, c))
+        allowed = max(others)
+        unit = (FORWARD if name == "out" else BACKWARD)[dtype] * max(1.0, e[defined].abs().max().item())
+        unit += noise(name, tensors, options, ours[0], dout)
+        assert error <= 2 * allowed + unit, (name, error, allowed, unit)
 
 
 def test_matches_torch_on_two_thousand_calls_and_more():
