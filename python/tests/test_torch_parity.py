@@ -12,13 +12,13 @@ import torch.nn.functional as F
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-CASES = 2400
+EXAMPLES = 650  # each in four dtypes
 FORWARD = {torch.float64: 1e-12, torch.float32: 2e-6, torch.float16: 2**-10, torch.bfloat16: 2**-7}
 BACKWARD = FORWARD | {torch.float32: 1e-5}
 
 ROUNDOFF = {torch.float64: 2**-53, torch.float32: 2**-24, torch.float16: 2**-11, torch.bfloat16: 2**-8}
 
-seen = {"cases": 0, "gradients": 0, "nan": 0}
+seen = {"cases": 0, "gradients": 0}
 
 
 def laid_out(x, layout):
@@ -38,7 +38,6 @@ def laid_out(x, layout):
 
 @st.composite
 def calls(draw):
-    dtype = draw(st.sampled_from([torch.float32, torch.float64, torch.bfloat16, torch.float16]))
     size = st.one_of(st.integers(1, 9), st.sampled_from([1, 17, 40]))
     n_q, n_k = draw(size), draw(size)
     d_k = draw(st.sampled_from([1, 2, 3, 8, 16, 17]))
@@ -49,7 +48,7 @@ def calls(draw):
 
     def tensor(*shape):
         layout = draw(st.sampled_from(["plain", "plain", "bnhd", "sliced", "transposed", "expanded"]))
-        return laid_out(torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype), layout)
+        return torch.randn(shape, generator=generator, dtype=torch.float64), layout
 
     gqa = rank >= 3 and draw(st.booleans())
     q_lead, k_lead = list(lead), list(lead)
@@ -74,14 +73,13 @@ def calls(draw):
         if masking == "bool":
             mask = torch.rand(shape, generator=generator) < draw(st.sampled_from([0.3, 0.8]))
         else:
-            mask = torch.randn(shape, generator=generator).to(torch.float32 if masking == "float" else dtype)
+            mask = torch.randn(shape, generator=generator, dtype=torch.float32 if masking == "float" else torch.float64)
             if draw(st.booleans()):
                 mask[torch.rand(shape, generator=generator) < 0.3] = -float("inf")
         options["attn_mask"] = mask
     if draw(st.booleans()):
         options["scale"] = draw(st.sampled_from([0.5, 1.0, -0.25, 0.0, 2]))
-    dout = torch.randn((1,), generator=generator, dtype=torch.float64)
-    return (q, k, v), options, dout
+    return (q, k, v), options
 
 
 def run(function, tensors, options, dtype, seed, differentiate):
@@ -121,12 +119,24 @@ def noise(name, tensors, options, out, dout):
     return ds * (rows * k.shape[-2] / options["attn_mask"].numel()) ** 0.5
 
 
-@settings(max_examples=CASES, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=EXAMPLES, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 @given(calls(), st.booleans())
 def matches_torch(call, differentiate):
-    tensors, options, number = call
+    values, options = call
+    for dtype in FORWARD:
+        tensors = [laid_out(x.to(dtype), layout) for x, layout in values]
+        mask = options.get("attn_mask")
+        if mask is not None and mask.dtype == torch.float64:  # of the tensors' dtype
+            check(tensors, options | {"attn_mask": mask.to(dtype)}, differentiate)
+        else:
+            check(tensors, options, differentiate)
+
+
+def check(tensors, options, differentiate):
     dtype = tensors[0].dtype
-    seed = int(abs(number.item()) * 1e6)
+    seed = sum(x.numel() for x in tensors)
     ours, dout = run(keel.torch.scaled_dot_product_attention, tensors, options, dtype, seed, differentiate)
     torchs, _ = run(F.scaled_dot_product_attention, tensors, options, dtype, seed, differentiate)
     straightforward = torchs
@@ -144,7 +154,6 @@ def matches_torch(call, differentiate):
         assert a.shape == b.shape and a.dtype == b.dtype, name
         assert torch.isfinite(a).all(), name
         defined = torch.isfinite(e)  # torch's gradients of fully masked rows may be NaN
-        seen["nan"] += not defined.all()
         if not defined.any():
             continue
         error, *others = ((x.double() - e)[defined].nan_to_num().abs().max().item() for x in (a, b, c))

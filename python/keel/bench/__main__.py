@@ -7,6 +7,8 @@ import json
 import sys
 from pathlib import Path
 
+from keel.bench import grid
+
 
 def parser() -> argparse.ArgumentParser:
     text = argparse.ArgumentParser(prog="python -m keel.bench", description=__doc__)
@@ -44,18 +46,6 @@ def main(arguments: list[str] | None = None) -> int:
             import matplotlib  # noqa: F401
         except ImportError:
             parser().error("--plot: expected matplotlib to be installed for .png, got none; .html needs nothing")
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        print("keel.bench: expected torch to be installed, got none", file=sys.stderr)
-        return 3
-
-    from keel.bench import grid, measure, monitor, plot, report
-
-    if options.monitor:
-        for threads in options.threads:
-            print("\n".join(monitor.measure(threads, options.seconds)))
-        return 0
     words = options.filter.split()
     rows = [
         row
@@ -67,6 +57,18 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     if options.list:
         print("\n".join(row.name for row in rows))
+        return 0
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        print("keel.bench: expected torch to be installed, got none", file=sys.stderr)
+        return 3
+
+    from keel.bench import measure, monitor, plot, report
+
+    if options.monitor:
+        for threads in options.threads:
+            print("\n".join(monitor.measure(threads, options.seconds)))
         return 0
     if options.check:
         worst = 0

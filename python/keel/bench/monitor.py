@@ -10,35 +10,58 @@ import torch
 
 import keel.torch
 
-
-def _step(model: torch.nn.Module, x: torch.Tensor) -> None:
-    model.zero_grad()
-    model(x).square().mean().backward()
+STEPS = 10
 
 
 def measure(threads: int, seconds: float) -> list[str]:
-    """Lines of a table: the seconds of a step on Keel without a Monitor, with one, and with one every tenth step."""
+    """Lines of a table: a forward pass and a training step on Keel without a Monitor, with one, and with one every tenth step."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(256, 8, 1024, dropout=0.0, batch_first=True)
     model = torch.nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
     x = torch.randn(4, 256, 256)
 
-    def plain() -> None:
-        with keel.torch.replace():
-            for _ in range(10):
-                _step(model, x)
+    def forward() -> None:
+        with torch.no_grad():
+            model(x)
 
-    def watched(every: int) -> Callable[[], None]:
+    def train() -> None:
+        model.zero_grad()
+        model(x).square().mean().backward()
+
+    lines = [f"4 layers, 8 heads, batch 4, length 256, f32, {threads} thread{'s' if threads > 1 else ''}"]
+    for name, work in (("forward", forward), ("training step", train)):
+        times = _in_turns({"without": _plain(work), **_watched(model, work)}, seconds)
+        for way, median in times.items():
+            more = 100 * (median / times["without"] - 1)
+            lines.append(f"  {name:<15}Monitor {way:<18}{median * 1e3:>10.2f} ms{more:>+8.1f} %")
+    return lines
+
+
+def _plain(work: Callable[[], None]) -> Callable[[], None]:
+    def run() -> None:
+        with keel.torch.replace():
+            for _ in range(STEPS):
+                work()
+
+    return run
+
+
+def _watched(model: torch.nn.Module, work: Callable[[], None]) -> dict[str, Callable[[], None]]:
+    def way(every: int) -> Callable[[], None]:
         def run() -> None:
             with keel.torch.Monitor(model, every=every) as monitor:
-                for _ in range(10):
-                    _step(model, x)
+                for _ in range(STEPS):
+                    work()
                     monitor.step()
 
         return run
 
-    ways = {"without": plain, "every step": watched(1), "every tenth step": watched(10)}
+    return {"every step": way(1), "every tenth step": way(10)}
+
+
+def _in_turns(ways: dict[str, Callable[[], None]], seconds: float) -> dict[str, float]:
+    """The median seconds of one step, each way in turn."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     end = time.perf_counter() + seconds
     rounds = 0
@@ -46,11 +69,6 @@ def measure(threads: int, seconds: float) -> list[str]:
         for name, run in ways.items():
             begin = time.perf_counter()
             run()
-            times[name].append((time.perf_counter() - begin) / 10)
+            times[name].append((time.perf_counter() - begin) / STEPS)
         rounds += 1
-    base = statistics.median(times["without"])
-    lines = [f"training step of 4 layers, 8 heads, batch 4, length 256, {threads} thread{'s' if threads > 1 else ''}"]
-    for name, measured in times.items():
-        median = statistics.median(measured)
-        lines.append(f"  Monitor {name:<18}{median * 1e3:>10.2f} ms{100 * (median / base - 1):>+8.1f} %")
-    return lines
+    return {name: statistics.median(measured) for name, measured in times.items()}
