@@ -38,6 +38,14 @@ bool on_cpu(const dlpack::Device& device) {
   return device.type == dlpack::kCpu || device.type == dlpack::kCudaHost || device.type == dlpack::kRocmHost;
 }
 
+// The text of the Python error that is set, which is cleared.
+std::string take_python_error() {
+  nb::python_error error;
+  return nb::str(error.value()).c_str();
+}
+
+}  // namespace
+
 // The table of functions that the type of `object` offers, or null. The last type that did is remembered and kept
 // alive: a call has three tensors of one type or more.
 const dlpack::Exchange* exchange_of(nb::handle object) {
@@ -62,14 +70,6 @@ const dlpack::Exchange* exchange_of(nb::handle object) {
   known = table;
   return known;
 }
-
-// The text of the Python error that is set, which is cleared.
-std::string take_python_error() {
-  nb::python_error error;
-  return nb::str(error.value()).c_str();
-}
-
-}  // namespace
 
 void Place::type_error(const std::string& text) const {
   throw nb::type_error(("[" + std::string(operation) + "] " + name + ": " + text).c_str());

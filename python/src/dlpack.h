@@ -57,9 +57,11 @@ struct ExchangeHeader {
 
 struct Exchange {  // capsule "dlpack_exchange_api"
   ExchangeHeader header;
-  void* allocate;
+  // Memory for a tensor of the prototype's dtype, shape and device.
+  int (*allocate)(Tensor* prototype, ManagedVersioned** out, void* error,
+                  void (*report)(void*, const char*, const char*));
   void* from_object;
-  void* to_object;
+  int (*to_object)(ManagedVersioned* tensor, void** out);  // takes the tensor over
   int (*borrow)(void* object, Tensor* out);  // fills `out` for as long as the object lives; −1 with a Python error set
   void* stream;
 };

@@ -6,11 +6,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <optional>
 #include <string_view>
 
 #include "keel/keel.h"
 #include "options.h"
+#include "sdpa.h"
 
 namespace keel::python {
 namespace {
@@ -74,44 +74,6 @@ void attention_call(nb::handle q, nb::handle k, nb::handle v, nb::handle out, co
   const Outputs report = read_outputs(arguments, outputs, heads);
   without_lock([&] { attention(q_view, k_view, v_view, out_view, read, report); });
   write_heads(heads_view, heads);
-}
-
-// The short way for torch's scaled_dot_product_attention on plain tensors. False, and nothing done, where a call needs
-// more than the library does by itself (batches or heads to broadcast, more than four dimensions, another d_v than d_k)
-// or is wrong in a way that is better told in torch's words.
-bool sdpa(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse, nb::handle mask, bool causal,
-          nb::handle scale, bool grouped, int threads) {
-  Options options{.causal = causal ? Causal::top_left : Causal::none, .threads = threads};
-  Outputs outputs;
-  TensorView q_view, k_view, v_view;
-  MutableTensorView out_view;
-  std::optional<Array> arrays[6];
-  const auto read = [&](int i, const char* name, nb::handle object, Access access) -> const Array& {
-    return arrays[i].emplace(Place{"attention", name}, object, access);
-  };
-  try {
-    const int rank = read(0, "q", q, Access::read).rank();
-    if (read(1, "k", k, Access::read).rank() != rank || read(2, "v", v, Access::read).rank() != rank) return false;
-    if (rank < (grouped ? 3 : 2) || rank > 4) return false;
-    q_view = arrays[0]->view<4>(), k_view = arrays[1]->view<4>(), v_view = arrays[2]->view<4>();
-    out_view = read(3, "out", out, Access::write).view<4>();
-    if (!lse.is_none()) outputs.lse = read(4, "lse", lse, Access::write).view<3>();
-    if (!mask.is_none()) {
-      const TensorView view = read(5, "attn_mask", mask, Access::read).view<4>();
-      if (view.dtype != DType::boolean && view.dtype != q_view.dtype && view.dtype != DType::f32) return false;
-      (view.dtype == DType::boolean ? options.mask : options.bias) = view;
-    }
-  } catch (const nb::builtin_exception&) {
-    return false;
-  }
-  const auto& [batch, heads, n_q, d] = q_view.shape;
-  const auto& [k_batch, kv_heads, n_k, d_k] = k_view.shape;
-  if (!is_floating(q_view.dtype) || k_view.dtype != q_view.dtype || v_view.dtype != q_view.dtype) return false;
-  if (k_batch != batch || d_k != d || d < 1 || v_view.shape != k_view.shape) return false;
-  if (grouped ? kv_heads == 0 || heads % kv_heads != 0 : kv_heads != heads) return false;
-  if (!scale.is_none()) options.scale = read_number({"attention", "scale"}, scale);
-  without_lock([&] { attention(q_view, k_view, v_view, out_view, options, outputs); });
-  return true;
 }
 
 struct PythonGradients {
@@ -207,8 +169,12 @@ NB_MODULE(_core, m) {
       "Writes attention of q over (k, v) to out, and what it reports to the others.");
 
   m.def("sdpa", &sdpa, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("out").none(),
-        nb::arg("lse").none(), nb::arg("mask").none(), nb::arg("causal"), nb::arg("scale").none(), nb::arg("grouped"),
-        nb::arg("threads"), "Plain attention in one short call; False where the shapes need more than that.");
+        nb::arg("mask").none(), nb::arg("causal"), nb::arg("scale").none(), nb::arg("grouped"), nb::arg("threads"),
+        nb::arg("with_lse"),
+        "Plain attention of torch tensors in one short call: lse, or True, or False where it cannot.");
+  m.def("sdpa_backward", &sdpa_backward, nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::arg("out"), nb::arg("lse"),
+        nb::arg("dout"), nb::arg("dq").none(), nb::arg("dk").none(), nb::arg("dv").none(), nb::arg("mask").none(),
+        nb::arg("causal"), nb::arg("scale").none(), nb::arg("threads"), "Its gradients, likewise.");
 
   m.def(
       "attention_backward",

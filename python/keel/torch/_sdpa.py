@@ -19,8 +19,7 @@ from keel.torch import _operator as operator
 
 _is_compiling = torch.compiler.is_compiling
 _is_grad_enabled = torch.is_grad_enabled
-_empty, _empty_like = torch.empty, torch.empty_like
-_F64, _F32 = torch.float64, torch.float32
+_empty_like = torch.empty_like
 _threads = torch.get_num_threads
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._len_torch_function_stack
@@ -73,7 +72,7 @@ def scaled_dot_product_attention(
                 pass
         else:
             out = _empty_like(query)
-            if _core.sdpa(query, key, value, out, None, attn_mask, is_causal, scale, enable_gqa, _threads()):
+            if _core.sdpa(query, key, value, out, attn_mask, is_causal, scale, enable_gqa, _threads(), False):
                 return out
     return _any(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
 
@@ -90,8 +89,8 @@ class _Sdpa(torch.autograd.Function):
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Any, causal: bool, scale: Any, grouped: bool
     ) -> Tensor:
         out = _empty_like(q)
-        lse = _empty(q.shape[:-1], dtype=_F64 if q.dtype is _F64 else _F32)
-        if not _core.sdpa(q, k, v, out, lse, mask, causal, scale, grouped, _threads()):
+        lse = _core.sdpa(q, k, v, out, mask, causal, scale, grouped, _threads(), True)
+        if lse is False:
             raise _NotPlain
         ctx.save_for_backward(q, k, v, out, lse, mask)
         ctx.causal = causal
@@ -103,37 +102,11 @@ class _Sdpa(torch.autograd.Function):
         q, k, v, out, lse, mask = ctx.saved_tensors
         if _is_grad_enabled():  # for a second derivative, which the operator refuses
             return (*_through_the_operator(ctx, dout), None, None, None, None)
-        dq, dk, dv = (_empty_like(x) if need else None for x, need in zip((q, k, v), ctx.needs_input_grad))
-        _core.attention_backward(
-            q,
-            k,
-            v,
-            out,
-            lse,
-            dout,
-            None,
-            dq,
-            dk,
-            dv,
-            None,
-            None,
-            None,
-            mask,
-            None,
-            ctx.causal,
-            None,
-            ctx.scale,
-            None,
-            None,
-            None,
-            0.0,
-            0,
-            None,
-            None,
-            None,
-            None,
-            _threads(),
-        )
+        needs = ctx.needs_input_grad
+        dq = _empty_like(q) if needs[0] else None
+        dk = _empty_like(k) if needs[1] else None
+        dv = _empty_like(v) if needs[2] else None
+        _core.sdpa_backward(q, k, v, out, lse, dout, dq, dk, dv, mask, ctx.causal, ctx.scale, _threads())
         return dq, dk, dv, None, None, None, None
 
 
