@@ -298,6 +298,7 @@ def test_transforms_differentiate_it():
     torch.testing.assert_close(ours, torchs)
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's own has no rule for vmap
 def test_vmap_is_a_call_for_each_entry():
     q, k, v = qkv(3, 1, 2, 5, 4)
     for in_dims in (0, (0, None, None)):
