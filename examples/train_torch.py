@@ -3,8 +3,9 @@
 
     python examples/train_torch.py --steps 300
 
-A sequence is eight digits, a separator, and the same digits sorted; the loss is on the sorted half. Prints the loss, and of
-the heads the largest logit and the lowest mean entropy; ends with the share of sequences sorted without a fault.
+A sequence is eight digits, a separator, and the same digits sorted; the loss is on the sorted half. Prints the
+loss, and of the heads the largest logit and the lowest mean entropy; ends with the share of sequences sorted
+without a fault.
 """
 
 import argparse

@@ -74,13 +74,19 @@ def maker_for(operation: str, name: str, array: Any) -> tuple[NumpyMaker | Torch
     return NumpyMaker(numpy_dtype(dtype)), tuple(shape)
 
 
-def refuse_gradients(operation: str, **arrays: Any) -> None:
-    """ValueError for a torch tensor whose gradient would be lost here without a word."""
+def check_tensors(operation: str, **arrays: Any) -> None:
+    """ValueError for a torch tensor whose gradient would be lost here without a word, or whose memory has another sign."""
     torch = sys.modules.get("torch")
-    if torch is None or not torch.is_grad_enabled():
+    if torch is None:
         return
     for name, array in arrays.items():
-        if isinstance(array, torch.Tensor) and array.requires_grad:
+        if not isinstance(array, torch.Tensor):
+            continue
+        if array.is_neg():
+            raise ValueError(
+                f"[{operation}] {name}: expected a tensor as it lies in memory, got a lazy negation; use resolve_neg()"
+            )
+        if array.requires_grad and torch.is_grad_enabled():
             raise ValueError(
                 f"[{operation}] {name}: expected a tensor that needs no gradient, got one with requires_grad; "
                 "keel.torch has the operators that autograd knows"

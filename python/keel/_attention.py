@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keel import _core
-from keel._arrays import integers, maker_for, refuse_gradients
+from keel._arrays import integers, maker_for, check_tensors
 
 
 class HeadStats(NamedTuple):
@@ -123,7 +123,7 @@ def attention(
            [0.26, 0.26, 0.47]], dtype=float32)
     """
     maker, q_shape = maker_for("attention", "q", q)
-    refuse_gradients("attention", q=q, k=k, v=v, mask=mask, bias=bias, scale=scale, alibi=alibi, sinks=sinks)
+    check_tensors("attention", q=q, k=k, v=v, mask=mask, bias=bias, scale=scale, alibi=alibi, sinks=sinks)
     if out is None:
         _, v_shape = _core.describe("attention", "v", v)
         out = maker.empty(q_shape[:-1] + tuple(v_shape[-1:]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from keel import _core
-from keel._arrays import integers, maker_for
+from keel._arrays import check_tensors, integers, maker_for
 
 
 class Gradients(NamedTuple):
@@ -61,6 +61,7 @@ def attention_backward(
     """
     operation = "attention_backward"
     maker, _ = maker_for(operation, "q", q)
+    check_tensors(operation, q=q, k=k, v=v, out=out, lse=lse, dout=dout, dlse=dlse, mask=mask, bias=bias, scale=scale)
     made: dict[str, Any] = {}
     for name in want:
         if name in ("dq", "dk", "dv"):

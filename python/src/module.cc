@@ -169,8 +169,8 @@ NB_MODULE(_core, m) {
       "Writes attention of q over (k, v) to out, and what it reports to the others.");
 
   m.def("sdpa", &sdpa, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("out").none(),
-        nb::arg("mask").none(), nb::arg("causal"), nb::arg("scale").none(), nb::arg("grouped"), nb::arg("threads"),
-        nb::arg("with_lse"),
+        nb::arg("mask").none(), nb::arg("causal").none(), nb::arg("scale").none(), nb::arg("grouped").none(),
+        nb::arg("threads"), nb::arg("with_lse"),
         "Plain attention of torch tensors in one short call: lse, or True, or False where it cannot.");
   m.def("sdpa_backward", &sdpa_backward, nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::arg("out"), nb::arg("lse"),
         nb::arg("dout"), nb::arg("dq").none(), nb::arg("dk").none(), nb::arg("dv").none(), nb::arg("mask").none(),

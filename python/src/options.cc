@@ -7,10 +7,15 @@ namespace {
 
 std::string text_of(nb::handle object) { return nb::repr(object).c_str(); }
 
-bool is_number(nb::handle object) {
-  return PyFloat_Check(object.ptr()) || (PyLong_Check(object.ptr()) && !PyBool_Check(object.ptr())) ||
-         (PyIndex_Check(object.ptr()) && !nb::hasattr(object, "shape"));
+// Python's integers and NumPy's, but no array of one dimension or more.
+bool is_integer(nb::handle object) {
+  if (!PyIndex_Check(object.ptr()) || PyBool_Check(object.ptr())) return false;
+  const bool found = nb::steal(PyNumber_Index(object.ptr())).is_valid();
+  if (!found) PyErr_Clear();
+  return found;
 }
+
+bool is_number(nb::handle object) { return PyFloat_Check(object.ptr()) || is_integer(object); }
 
 }  // namespace
 

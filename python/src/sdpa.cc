@@ -54,10 +54,12 @@ nb::object new_rows(nb::handle like, const Array& q, DType dtype, void** data) {
 
 }  // namespace
 
-nb::object sdpa(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle mask, bool causal,
-                nb::handle scale, bool grouped, int threads, bool with_lse) {
+nb::object sdpa(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle mask, nb::handle causal,
+                nb::handle scale, nb::handle grouped, int threads, bool with_lse) {
   const nb::object no = nb::borrow(Py_False);
-  Options options{.causal = causal ? Causal::top_left : Causal::none, .threads = threads};
+  if (!PyBool_Check(causal.ptr()) || !PyBool_Check(grouped.ptr())) return no;
+  const bool groups = grouped.ptr() == Py_True;
+  Options options{.causal = causal.ptr() == Py_True ? Causal::top_left : Causal::none, .threads = threads};
   Outputs outputs;
   TensorView q_view, k_view, v_view;
   MutableTensorView out_view;
@@ -68,7 +70,7 @@ nb::object sdpa(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::ha
     const Array& k_array = arrays.read("k", k);
     const Array& v_array = arrays.read("v", v);
     const int rank = q_array.rank();
-    if (k_array.rank() != rank || v_array.rank() != rank || rank < (grouped ? 3 : 2) || rank > 4) return no;
+    if (k_array.rank() != rank || v_array.rank() != rank || rank < (groups ? 3 : 2) || rank > 4) return no;
     q_view = q_array.view<4>(), k_view = k_array.view<4>(), v_view = v_array.view<4>();
     out_view = arrays.read("out", out, Access::write).view<4>();
     if (!mask.is_none()) {
@@ -80,7 +82,7 @@ nb::object sdpa(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::ha
     const auto& [k_batch, kv_heads, n_k, d_k] = k_view.shape;
     if (!is_floating(q_view.dtype) || k_view.dtype != q_view.dtype || v_view.dtype != q_view.dtype) return no;
     if (k_batch != batch || d_k != d || d < 1 || v_view.shape != k_view.shape) return no;
-    if (grouped ? kv_heads == 0 || heads % kv_heads != 0 : kv_heads != heads) return no;
+    if (groups ? kv_heads == 0 || heads % kv_heads != 0 : kv_heads != heads) return no;
     if (with_lse) {
       outputs.lse = {nullptr, accumulation_dtype(q_view.dtype), {batch, heads, n_q}, {heads * n_q, n_q, 1}};
       result = new_rows(q, q_array, outputs.lse.dtype, &outputs.lse.data);

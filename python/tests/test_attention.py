@@ -128,6 +128,8 @@ def test_causal_by_either_corner_and_windows():
 def test_scale_softcap_alibi_and_sinks():
     q, k, v = arrays((2, 2, 5, 8), (2, 2, 6, 8), (2, 2, 6, 8), dtype=np.float64)
     np.testing.assert_allclose(keel.attention(q, k, v, scale=0.5), reference(q, k, v, scale=0.5)[0])
+    for number in (1, np.float32(1), np.int64(1), np.array(1.0)):
+        np.testing.assert_array_equal(keel.attention(q, k, v, scale=number), keel.attention(q, k, v, scale=1.0))
     per_head = np.array([0.3, 0.7]).reshape(2, 1)
     np.testing.assert_allclose(
         keel.attention(q, k, v, scale=per_head), reference(q, k, v, scale=per_head.reshape(2, 1, 1))[0]

@@ -267,6 +267,19 @@ def test_autocast_computes_in_its_dtype():
     torch.testing.assert_close(out, torchs, rtol=2e-2, atol=2e-2)
 
 
+def test_lazy_negations_are_seen_as_what_they_mean():
+    q, k, v = qkv()
+    negated = q.neg()._neg_view()
+    assert negated.is_neg() and torch.equal(negated, q)
+    assert torch.equal(sdpa(negated, k, v), sdpa(q, k, v))
+    leaf = q.clone().requires_grad_()
+    (dq,) = torch.autograd.grad(sdpa(leaf, k, v), leaf, negated)
+    (expected,) = torch.autograd.grad(sdpa(leaf, k, v), leaf, q)
+    assert torch.equal(dq, expected)
+    with pytest.raises(ValueError, match=r"k: expected a tensor as it lies in memory, got a lazy negation"):
+        keel.attention(q, negated, v)
+
+
 def test_parameters_and_subclasses_are_tensors():
     q, k, v = qkv()
     parameter = torch.nn.Parameter(q)
@@ -346,6 +359,10 @@ REFUSED = [
     ("mask_half", dict(attn_mask=ones(4, 4, dtype=torch.float16)), TypeError, "dtype"),
     ("mask_shape", dict(attn_mask=ones(3, 4)), ValueError, "expected shape (B, H_q, N_q, N_k)"),
     ("mask_batch", dict(attn_mask=ones(2, 1, 4, 4)), ValueError, "expected shape (B, H_q, N_q, N_k)"),
+    ("causal_number", dict(is_causal=1), TypeError, "is_causal: expected a bool, got 1"),
+    ("gqa_number", dict(enable_gqa=None), TypeError, "enable_gqa: expected a bool, got None"),
+    ("scale_text", dict(scale="x"), TypeError, "scale: expected a number, got 'x'"),
+    ("dropout_text", dict(dropout_p="x"), TypeError, "dropout_p: expected a number, got 'x'"),
     ("dropout", dict(dropout_p=1.5), ValueError, "dropout_p: expected from 0 to 1, got 1.5"),
     ("dropout_negative", dict(dropout_p=-0.5), ValueError, "dropout_p: expected from 0 to 1, got -0.5"),
 ]  # fmt: skip
@@ -386,6 +403,9 @@ def test_refuses_tensors_of_another_device_by_name():
     "arguments, kind, text",
     [
         (dict(q=ones(4, 8)), ValueError, "[attention] q: expected 4 dimensions (B, H, N, D), got 2"),
+        (dict(window=3), ValueError, "[attention] window: expected (left, right), got 3"),
+        (dict(scale="x"), TypeError, "[attention] scale: expected a number, got 'x'"),
+        (dict(softcap="x"), TypeError, "[attention] softcap: expected a number, got 'x'"),
         (dict(causal="left"), ValueError, "[attention] causal: expected None, True, 'top_left' or 'bottom_right'"),
         (dict(mask=ones(4, 4), bias=ones(4, 4)), TypeError, "[attention] mask: expected dtype bool beside bias"),
         (dict(k_lengths=torch.tensor([1.0])), TypeError, "[attention] k_lengths: expected integers, got torch.float32"),

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from keel.torch import _observe
 from keel.torch import _operator as operator
-from keel.torch._sdpa import check_tensor, draw_seed, refuse
+from keel.torch._sdpa import check_number, check_tensor, draw_seed, refuse
 
 _OPERATION = "attention"
 
@@ -97,14 +97,20 @@ def attention(
         check_tensor(_OPERATION, "scale", scale)
         scale_tensor, scale = scale, None
     elif scale is not None:
+        check_number(_OPERATION, "scale", scale)
         scale = float(scale)
+    if softcap is not None:
+        check_number(_OPERATION, "softcap", softcap)
     if causal is True:
         causal = "top_left"
     elif causal is False:
         causal = None
     if causal not in operator.CAUSAL:
         refuse(_OPERATION, "causal", "None, True, 'top_left' or 'bottom_right'", repr(causal))
+    if window is not None and not (isinstance(window, (tuple, list)) and len(window) == 2):
+        refuse(_OPERATION, "window", "(left, right)", repr(window))
     left, right = (None, None) if window is None else window
+    check_number(_OPERATION, "dropout", dropout)
     if not 0.0 <= dropout <= 1.0:
         refuse(_OPERATION, "dropout", "from 0 to 1", dropout)
     lists = [

@@ -59,6 +59,9 @@ def scaled_dot_product_attention(
         and type(value) is Tensor
         and dropout_p == 0.0
         and (attn_mask is None or (type(attn_mask) is Tensor and not is_causal and not attn_mask.requires_grad))
+        and not (
+            query.is_neg() or key.is_neg() or value.is_neg()
+        )  # memory that holds the numbers with their sign turned
         and not (_dispatch_modes() or _function_modes() or _autocast())
         and _transform() is None
         and _tracing() is None
@@ -100,6 +103,7 @@ class _Sdpa(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> tuple[Any, ...]:
         q, k, v, out, lse, mask = ctx.saved_tensors
+        dout = dout.resolve_neg()
         if _is_grad_enabled():  # for a second derivative, which the operator refuses
             return (*_through_the_operator(ctx, dout), None, None, None, None)
         needs = ctx.needs_input_grad
@@ -144,6 +148,11 @@ def check_tensor(operation: str, name: str, x: Any) -> None:
         refuse(operation, name, "a dense tensor", f"one of layout {x.layout}", TypeError)
 
 
+def check_number(operation: str, name: str, x: Any) -> None:
+    if isinstance(x, bool) or not isinstance(x, (int, float, torch.SymInt, torch.SymFloat)):
+        refuse(operation, name, "a number", repr(x), TypeError)
+
+
 _OPERATION = "scaled_dot_product_attention"
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
@@ -160,8 +169,14 @@ def _any(
         check_tensor(_OPERATION, "attn_mask", attn_mask)
         if is_causal:
             refuse(_OPERATION, "attn_mask", "None beside is_causal", "a mask")
+    for name, flag in (("is_causal", is_causal), ("enable_gqa", gqa)):
+        if not isinstance(flag, bool):
+            refuse(_OPERATION, name, "a bool", repr(flag), TypeError)
+    check_number(_OPERATION, "dropout_p", dropout_p)
     if not 0.0 <= dropout_p <= 1.0:
         refuse(_OPERATION, "dropout_p", "from 0 to 1", dropout_p)
+    if scale is not None and not isinstance(scale, Tensor):
+        check_number(_OPERATION, "scale", scale)
     if torch.is_autocast_enabled("cpu"):
         query, key, value, attn_mask = (_autocasted(x) for x in (query, key, value, attn_mask))
     if query.dtype not in _FLOATS:
