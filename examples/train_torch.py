@@ -85,7 +85,8 @@ def main():
                 loudest = max(record["max_logit"] for record in records)
                 lowest = min(record["mean_entropy"] for record in records)
                 print(
-                    f"step {step:4}  loss {loss.item():.4f}  largest logit {loudest:5.2f}  lowest entropy {lowest:.2f} nats"
+                    f"step {step:4}  loss {loss.item():.4f}  largest logit {loudest:5.2f}  "
+                    f"lowest entropy {lowest:.2f} nats"
                 )
 
     with torch.no_grad():

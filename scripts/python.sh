@@ -42,7 +42,7 @@ environment() {
   [[ -x $venv/bin/python ]] || python3 -m venv "$venv"
   local probe
   probe=$(mktemp -d)
-  if ! "${pip[@]}" download --quiet --no-deps --retries 0 --timeout 15 --dest "$probe" scikit-build-core >"$log" 2>&1; then
+  if ! "${pip[@]}" download --quiet --no-deps --retries 0 --timeout 15 --dest "$probe" nanobind >"$log" 2>&1; then
     rm -rf "$probe"
     why="no package index can be reached"
     return 1

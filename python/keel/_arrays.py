@@ -75,7 +75,7 @@ def maker_for(operation: str, name: str, array: Any) -> tuple[NumpyMaker | Torch
 
 
 def check_tensors(operation: str, **arrays: Any) -> None:
-    """ValueError for a torch tensor whose gradient would be lost here without a word, or whose memory has another sign."""
+    """ValueError for a torch tensor whose gradient would be lost here, or whose memory has another sign."""
     torch = sys.modules.get("torch")
     if torch is None:
         return

@@ -11,8 +11,8 @@ from keel._arrays import integers, maker_for, check_tensors
 
 
 class HeadStats(NamedTuple):
-    """Per head, over the rows that see at least one key. Each is a NumPy array (B, H_q) in float64; for a packed batch B is
-    the number of its entries.
+    """Per head, over the rows that see at least one key. Each is a NumPy array (B, H_q) in float64; for a packed
+    batch B is the number of its entries.
 
     max_logit            largest score, what QK-clip watches; -inf when no row sees a key
     mean_entropy         nats
@@ -94,12 +94,13 @@ def attention(
 ) -> Any:
     """Attention of the queries q over the keys k and values v: softmax(scale · q kᵀ) v.
 
-    Shapes: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B, H_kv, N_k, d_v), result (B, H_q, N_q, d_v). B, or B and H, may
-    be missing from all of them. H_q is a multiple of H_kv. The arrays share one dtype (float64, float32, float16 or
-    bfloat16), may have any strides, and are not copied. The result is a torch tensor for torch tensors, else a NumPy array.
+    Shapes: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B, H_kv, N_k, d_v), result (B, H_q, N_q, d_v). B, or B and
+    H, may be missing from all of them. H_q is a multiple of H_kv. The arrays share one dtype (float64, float32,
+    float16 or bfloat16), may have any strides, and are not copied. The result is a torch tensor for torch tensors,
+    else a NumPy array.
 
-    mask       (B, H_q, N_q, N_k), any dimension 1 or missing from the left: bool, True = attend; or numbers that are added to
-               the scores, -inf = hidden
+    mask       (B, H_q, N_q, N_k), any dimension 1 or missing from the left: bool, True = attend; or numbers that are
+               added to the scores, -inf = hidden
     bias       such numbers, where mask is bool
     causal     "top_left" (or True), "bottom_right" (right with a KV cache), or None
     window     (left, right): how far from the diagonal a key may be; None on a side that has no bound

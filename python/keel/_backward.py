@@ -47,11 +47,11 @@ def attention_backward(
 ) -> Gradients:
     """The gradients of `keel.attention` by its inputs, from dout, the gradient by its output.
 
-    q, k, v and the options are those of the forward call; out and lse are what it returned (return_lse=True). dlse is the
-    gradient by lse, where that was used. Shapes: dout as out (B, H_q, N_q, d_v), dlse as lse (B, H_q, N_q).
+    q, k, v and the options are those of the forward call; out and lse are what it returned (return_lse=True). dlse is
+    the gradient by lse, where that was used. Shapes: dout as out (B, H_q, N_q, d_v), dlse as lse (B, H_q, N_q).
 
-    `want` names the gradients to compute: dq, dk, dv, dbias (of bias, or of a mask of numbers), dscale, dsinks. Each has the
-    shape and dtype of what it belongs to; dscale of a scale that is a number has no dimensions.
+    `want` names the gradients to compute: dq, dk, dv, dbias (of bias, or of a mask of numbers), dscale, dsinks. Each
+    has the shape and dtype of what it belongs to; dscale of a scale that is a number has no dimensions.
 
     >>> import keel, numpy as np
     >>> q, k, v, dout = np.random.default_rng(0).standard_normal((4, 1, 2, 5, 8))

@@ -24,7 +24,8 @@ def merge(parts: Sequence[tuple[Any, Any]]) -> Merged:
 
     >>> import keel, numpy as np
     >>> q, k, v = np.random.default_rng(0).standard_normal((3, 1, 2, 6, 8))
-    >>> parts = [keel.attention(q, k[:, :, half], v[:, :, half], return_lse=True)[:2] for half in (slice(4), slice(4, 6))]
+    >>> keys = (slice(4), slice(4, 6))
+    >>> parts = [keel.attention(q, k[:, :, part], v[:, :, part], return_lse=True)[:2] for part in keys]
     >>> bool(np.allclose(keel.merge(parts).out, keel.attention(q, k, v)))
     True
     """

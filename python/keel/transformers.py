@@ -19,8 +19,8 @@ import keel.torch
 def register(name: str = "keel") -> None:
     """Makes `attn_implementation=name` work in the models of transformers that use its AttentionInterface.
 
-    Masks are those that the models make for "sdpa"; grouped heads are read where they are and not repeated; softcap, sinks and
-    position biases of the models that have them are served too. May be called again.
+    Masks are those that the models make for "sdpa"; grouped heads are read where they are and not repeated; softcap,
+    sinks and position biases of the models that have them are served too. May be called again.
 
     Shapes: query (B, H_q, N_q, D), key and value (B, H_kv, N_k, D), attention_mask (B, 1, N_q, N_k).
 

@@ -1,4 +1,4 @@
-"""One thread for torch and for Keel beside it: the tests are of small calls, and may share the machine with other tests."""
+"""One thread for torch, and so for Keel: the calls of the tests are small, and other tests may be running."""
 
 import torch
 

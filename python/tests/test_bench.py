@@ -1,4 +1,4 @@
-"""python -m keel.bench: the grid, what it writes, and that both sides of a row compute the same thing. No time is judged."""
+"""python -m keel.bench: the grid, what it writes, and that both sides compute the same. No time is judged."""
 
 import json
 import math

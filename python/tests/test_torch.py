@@ -344,17 +344,51 @@ REFUSED = [
     ("not_a_tensor", dict(query=[1.0]), TypeError, "query: expected a tensor, got list"),
     ("numpy", dict(key=np.ones((1, 2, 4, 8))), TypeError, "key: expected a tensor, got ndarray"),
     ("one_dimension", dict(query=ones(8)), ValueError, "query: expected at least 2 dimensions, got 1"),
-    ("integers", dict(query=ones(dtype=torch.int64), key=ones(dtype=torch.int64), value=ones(dtype=torch.int64)), TypeError,
-     "query: expected dtype float64, float32, float16 or bfloat16, got torch.int64"),
+    (
+        "integers",
+        dict(query=ones(dtype=torch.int64), key=ones(dtype=torch.int64), value=ones(dtype=torch.int64)),
+        TypeError,
+        "query: expected dtype float64, float32, float16 or bfloat16, got torch.int64",
+    ),
     ("dtypes_differ", dict(key=ones(dtype=torch.float64)), TypeError, "key: expected dtype torch.float32 as in query"),
-    ("sparse", dict(query=ones().to_sparse()), TypeError, "query: expected a dense tensor, got one of layout torch.sparse_coo"),
-    ("head_size", dict(key=ones(1, 2, 4, 7)), ValueError, "key: expected size 8 of the last dimension as in query, got 7"),
+    (
+        "sparse",
+        dict(query=ones().to_sparse()),
+        TypeError,
+        "query: expected a dense tensor, got one of layout torch.sparse_coo",
+    ),
+    (
+        "head_size",
+        dict(key=ones(1, 2, 4, 7)),
+        ValueError,
+        "key: expected size 8 of the last dimension as in query, got 7",
+    ),
     ("length", dict(value=ones(1, 2, 5, 8)), ValueError, "value: expected length 4 as in key, got 5"),
-    ("batch", dict(query=ones(3, 2, 4, 8), key=ones(2, 2, 4, 8)), ValueError, "batch dimensions of query, key and value that broadcast"),
+    (
+        "batch",
+        dict(query=ones(3, 2, 4, 8), key=ones(2, 2, 4, 8)),
+        ValueError,
+        "batch dimensions of query, key and value that broadcast",
+    ),
     ("heads", dict(query=ones(1, 4, 4, 8)), ValueError, "batch dimensions of query, key and value that broadcast"),
-    ("grouped", dict(query=ones(1, 3, 4, 8), enable_gqa=True), ValueError, "key: expected a number of heads that divides the 3 of query, got 2"),
-    ("grouped_2d", dict(query=ones(4, 8), key=ones(4, 8), value=ones(4, 8), enable_gqa=True), ValueError, "at least 3 dimensions beside it"),
-    ("mask_and_causal", dict(attn_mask=ones(4, 4), is_causal=True), ValueError, "attn_mask: expected None beside is_causal, got a mask"),
+    (
+        "grouped",
+        dict(query=ones(1, 3, 4, 8), enable_gqa=True),
+        ValueError,
+        "key: expected a number of heads that divides the 3 of query, got 2",
+    ),
+    (
+        "grouped_2d",
+        dict(query=ones(4, 8), key=ones(4, 8), value=ones(4, 8), enable_gqa=True),
+        ValueError,
+        "at least 3 dimensions beside it",
+    ),
+    (
+        "mask_and_causal",
+        dict(attn_mask=ones(4, 4), is_causal=True),
+        ValueError,
+        "attn_mask: expected None beside is_causal, got a mask",
+    ),
     ("mask_dtype", dict(attn_mask=ones(4, 4, dtype=torch.int64)), TypeError, "dtype"),
     ("mask_half", dict(attn_mask=ones(4, 4, dtype=torch.float16)), TypeError, "dtype"),
     ("mask_shape", dict(attn_mask=ones(3, 4)), ValueError, "expected shape (B, H_q, N_q, N_k)"),
@@ -365,7 +399,7 @@ REFUSED = [
     ("dropout_text", dict(dropout_p="x"), TypeError, "dropout_p: expected a number, got 'x'"),
     ("dropout", dict(dropout_p=1.5), ValueError, "dropout_p: expected from 0 to 1, got 1.5"),
     ("dropout_negative", dict(dropout_p=-0.5), ValueError, "dropout_p: expected from 0 to 1, got -0.5"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("arguments, kind, text", [c[1:] for c in REFUSED], ids=[c[0] for c in REFUSED])

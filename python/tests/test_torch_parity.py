@@ -1,9 +1,9 @@
 """keel.torch.scaled_dot_product_attention against torch's own, over torch's argument space, forward and gradients.
 
-The yardstick is torch's in float64 on the same numbers. Keel may err by twice what torch errs in the dtype of the call, plus
-the figures of docs/semantics.md at the size of the largest result: both round, and neither rounds alike. Beside a float32 mask
-torch computes 16-bit tensors in float32 throughout; what it errs with the mask in their own dtype then counts if it is more.
-To a gradient comes what `noise` says.
+The yardstick is torch's in float64 on the same numbers. Keel may err by twice what torch errs in the dtype of the
+call, plus the figures of docs/semantics.md at the size of the largest result: both round, and neither rounds alike.
+Beside a float32 mask torch computes 16-bit tensors in float32 throughout; what it errs with the mask in their own
+dtype then counts if it is more. To a gradient comes what `noise` says.
 """
 
 import keel.torch
@@ -102,10 +102,11 @@ def run(function, tensors, options, dtype, seed, differentiate):
 
 
 def noise(name, tensors, options, out, dout):
-    """What the scores' gradient ds = p·(dout·v − dout·out) may carry into the gradient `name`, `out` being rounded to its dtype.
+    """What the scores' gradient ds = p·(dout·v − dout·out) may carry into the gradient `name`, `out` being rounded to
+    its dtype.
 
-    Where there is a single key, ds is 0, and what is left of the difference is not. The errors of rows that are summed go as
-    the root of their number.
+    Where there is a single key, ds is 0, and what is left of the difference is not. The errors of rows that are
+    summed go as the root of their number.
     """
     if name in ("out", "dv"):
         return 0.0

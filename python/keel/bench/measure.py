@@ -78,7 +78,7 @@ def calls(row: Row) -> tuple[list[Callable[[], object]], Callable[[], object]]:
 
 
 def _block(call: Callable[[], object], count: int) -> float:
-    """Seconds a call, over `count` calls. The first is not timed: the other library's threads still spin, caches are its."""
+    """Seconds a call, over `count` calls after one that is not timed: caches are still the other library's."""
     call()
     begin = time.perf_counter()
     for _ in range(count):
@@ -106,7 +106,7 @@ def measure(row: Row, threads: int, seconds: float) -> Result:
 
 
 def differ(row: Row) -> float:
-    """The largest difference between the two results of a row, relative to the largest value: a check, not a measure."""
+    """The largest difference between the two results of a row, relative to the largest value."""
     peers, ours = calls(row)
     theirs, mine = (x if isinstance(x, tuple) else (x,) for x in (peers[0](), ours()))
     return max((a.float() - b.float()).abs().max().item() / b.float().abs().max().item() for a, b in zip(mine, theirs))

@@ -14,7 +14,7 @@ STEPS = 10
 
 
 def measure(threads: int, seconds: float) -> list[str]:
-    """Lines of a table: a forward pass and a training step on Keel without a Monitor, with one, and with one every tenth step."""
+    """Lines of a table: forward passes and training steps with a Monitor, with one every tenth step, and without."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(256, 8, 1024, dropout=0.0, batch_first=True)

@@ -13,7 +13,10 @@ import torch
 import keel
 from keel.bench.measure import Result
 
-HEADER = f"{'pass':<18}{'case':<16}{'dtype':<7}{'d':>4}{'n_q':>7}{'n_k':>7}{'B':>3}{'H':>4}{'thr':>5}{'torch µs':>13}{'keel µs':>13}{'ratio':>9}"
+HEADER = (
+    f"{'pass':<18}{'case':<16}{'dtype':<7}{'d':>4}{'n_q':>7}{'n_k':>7}{'B':>3}{'H':>4}{'thr':>5}"
+    f"{'torch µs':>13}{'keel µs':>13}{'ratio':>9}"
+)
 
 
 def line(result: Result) -> str:
@@ -66,7 +69,8 @@ def summary_lines(results: Sequence[Result]) -> list[str]:
     lines = [f"{'part':<46}{'rows':>6}{'geometric mean':>16}{'least':>9}{'below 1':>9}"]
     for part in summary(results):
         lines.append(
-            f"{part['part']:<46}{part['rows']:>6}{part['geometric_mean']:>15.2f}x{part['least']:>8.2f}x{part['below_1']:>9}"
+            f"{part['part']:<46}{part['rows']:>6}{part['geometric_mean']:>15.2f}x"
+            f"{part['least']:>8.2f}x{part['below_1']:>9}"
         )
     return lines
 

@@ -62,15 +62,17 @@ def attention(
     return_lse: bool = False,
     return_stats: bool = False,
 ) -> Any:
-    """`keel.attention` for torch: differentiable by q, k, v, bias (or a mask of numbers), a scale that is a tensor, and sinks.
+    """`keel.attention` for torch: differentiable by q, k, v, bias (or a mask of numbers), a scale that is a tensor,
+    and sinks.
 
-    Shapes: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B, H_kv, N_k, d_v), result (B, H_q, N_q, d_v); mask and bias
-    (B, H_q, N_q, N_k), scale (B, H_q, N_q), any dimension of which may be 1 or missing from the left; alibi and sinks (H_q,);
-    q_lengths and k_lengths (B,), q_offsets and k_offsets (E + 1,), tensors of integers. The options mean what they mean in
-    keel.attention; dropout takes its seed from torch's generator, and torch.set_num_threads bounds the threads.
+    Shapes: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B, H_kv, N_k, d_v), result (B, H_q, N_q, d_v); mask and
+    bias (B, H_q, N_q, N_k), scale (B, H_q, N_q), any dimension of which may be 1 or missing from the left; alibi and
+    sinks (H_q,); q_lengths and k_lengths (B,), q_offsets and k_offsets (E + 1,), tensors of integers. The options
+    mean what they mean in keel.attention; dropout takes its seed from torch's generator, and torch.set_num_threads
+    bounds the threads.
 
-    Returns the output; an Attention (out, lse, stats) when lse or the statistics are asked for. lse (B, H_q, N_q) can be
-    differentiated through; the statistics are detached.
+    Returns the output; an Attention (out, lse, stats) when lse or the statistics are asked for. lse (B, H_q, N_q) can
+    be differentiated through; the statistics are detached.
 
     >>> import torch, keel.torch
     >>> q = torch.randn(1, 4, 16, 32, requires_grad=True)

@@ -80,8 +80,9 @@ class Monitor:
     """Gathers, per layer and head of `model`, what the softmax of its attention is like.
 
     While it is at work (`with monitor:`) the model's F.scaled_dot_product_attention goes through Keel (see
-    keel.torch.replace), and so do keel.torch's own functions and attn_implementation="keel"; each attention reports from the
-    pass that computes it. `step()` ends a step and returns its records, a plain dict for each layer and head:
+    keel.torch.replace), and so do keel.torch's own functions and attn_implementation="keel"; each attention reports
+    from the pass that computes it. `step()` ends a step and returns its records, a plain dict for each layer and
+    head:
 
     step, layer, head    where; `layer` is the name of the module that called attention
     calls, rows          how many calls, and rows of them, the values are over
@@ -94,8 +95,8 @@ class Monitor:
     every        gather in each so-manieth step only; the others cost nothing
     jsonl        a file to which step() adds a line for each record
     tensorboard  a folder, or a SummaryWriter, for the same as scalars attention/<layer>/head<h>/<name>
-    on_alarm     called with a dict (step, layer, head, what, value, limit) when max_logit is above its limit or mean_entropy
-                 below entropy_floor (NaN counts as both)
+    on_alarm     called with a dict (step, layer, head, what, value, limit) when max_logit is above its limit or
+                 mean_entropy below entropy_floor (NaN counts as both)
 
     What runs in a compiled graph is not seen. One Monitor is at work at a time.
 

@@ -1,8 +1,8 @@
 """The operators torch.ops.keel.attention and torch.ops.keel.attention_backward.
 
-They are functional, know what they would return without computing it (fake tensors, torch.compile), and the first has the
-second as its derivative. Shapes are those of keel.attention: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B, H_kv, N_k,
-d_v). `causal` is 0 none, 1 top_left, 2 bottom_right; `seed` an int64 tensor of one element.
+They are functional, know what they would return without computing it (fake tensors, torch.compile), and the first has
+the second as its derivative. Shapes are those of keel.attention: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B,
+H_kv, N_k, d_v). `causal` is 0 none, 1 top_left, 2 bottom_right; `seed` an int64 tensor of one element.
 """
 
 from __future__ import annotations

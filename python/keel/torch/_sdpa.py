@@ -1,8 +1,8 @@
 """keel.torch.scaled_dot_product_attention, torch's own by signature and meaning.
 
-Two ways lead to the same kernel. Plain tensors take the short one, straight into the library: at length 16 a call costs a
-few microseconds, of which the dispatcher alone would take more than the arithmetic. Whatever else there is (torch.compile,
-fake tensors, transforms, autocast, broadcasts, dropout) takes the operator of _operator.py.
+Two ways lead to the same kernel. Plain tensors take the short one, straight into the library: at length 16 a call
+costs a few microseconds, of which the dispatcher alone would take more than the arithmetic. Whatever else there is
+(torch.compile, fake tensors, transforms, autocast, broadcasts, dropout) takes the operator of _operator.py.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """torch.nn.functional.scaled_dot_product_attention, computed by Keel.
 
-    Shapes: query (..., H_q, L, E), key (..., H, S, E), value (..., H, S, E_v), attn_mask broadcastable to (..., L, S), result
-    (..., H_q, L, E_v). Arguments mean what they mean in torch; dropout takes its seed from torch's generator. CPU tensors of
-    float64, float32, float16 or bfloat16.
+    Shapes: query (..., H_q, L, E), key (..., H, S, E), value (..., H, S, E_v), attn_mask broadcastable to (..., L,
+    S), result (..., H_q, L, E_v). Arguments mean what they mean in torch; dropout takes its seed from torch's
+    generator. CPU tensors of float64, float32, float16 or bfloat16.
 
     >>> import torch
     >>> from keel.torch import scaled_dot_product_attention
