@@ -7,7 +7,7 @@ FUZZ_SECONDS := 600
 SETUP := yes
 
 MAKEFLAGS += --no-print-directory
-.PHONY: help setup setup-dev build test lab bench sanitize tsan fuzz cross format tidy install clean
+.PHONY: help setup setup-dev build test wheel lab bench sanitize tsan fuzz cross format tidy install clean
 
 help:  ## show this list
 	@echo 'Keel: scaled dot-product attention for C++20 and Python'
@@ -21,6 +21,10 @@ build: build/build.ninja  ## build the library and the program into build/lib an
 
 test: build  ## build, then run every test
 	@ctest --preset release --progress -j $(JOBS)
+	@SETUP=$(SETUP) scripts/python.sh test
+
+wheel: build  ## build the Python wheel into build/wheel
+	@SETUP=$(SETUP) scripts/python.sh wheel
 
 lab: build  ## build, then run the lab: what the scaling does, measured, and a report to read
 	@build/bin/keel lab

@@ -9,7 +9,7 @@ set -euo pipefail
 build=(g++ cmake ninja-build pkg-config git)
 library=(libhwy-dev libtbb-dev libopenblas-dev)
 programs=(libcli11-dev nlohmann-json3-dev libfmt-dev node-d3)
-tests=(libgtest-dev libgmock-dev python3 python3-venv)
+tests=(libgtest-dev libgmock-dev python3 python3-venv python3-dev)
 dev=(clang clang-format clang-tidy libclang-rt-dev valgrind)
 cross=(g++-aarch64-linux-gnu)
 

@@ -35,7 +35,7 @@ NOT_IN_LIBRARY = ("fmt/", "CLI/", "nlohmann/", "cblas", "gtest/", "gmock/", "ben
 NOT_IN_KERNELS = {"cpu": "core/problem.h", "cuda": "core/problem.h"}
 
 # Folders outside src/ that see the public headers alone.
-PUBLIC_ONLY = ("examples",)
+PUBLIC_ONLY = ("examples", "python")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 SUFFIXES = {".h", ".hpp", ".cc", ".cpp", ".c", ".cu", ".cuh"}

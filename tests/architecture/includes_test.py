@@ -82,6 +82,10 @@ class Includes(unittest.TestCase):
         self.refused("examples/a.cc", '#include "core/problem.h"', "public headers alone")
         self.accepted("examples/a.cc", "#include <keel/keel.h>")
 
+    def test_the_python_module_uses_the_public_headers_alone(self):
+        self.refused("python/src/a.cc", '#include "core/problem.h"', "public headers alone")
+        self.accepted("python/src/a.cc", '#include "keel/attention.h"')
+
     def test_a_new_folder_needs_a_place(self):
         self.refused("src/misc/a.cc", "#include <vector>", "no place in the order")
 

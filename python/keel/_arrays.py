@@ -1,0 +1,105 @@
+"""Makes the arrays that a call writes to: of NumPy, or of PyTorch where the caller's are."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from keel import _core
+
+
+class NumpyMaker:
+    """Results for NumPy arrays, and for those of any other library that speaks DLPack."""
+
+    def __init__(self, dtype: np.dtype) -> None:
+        self.dtype = dtype
+        self.rows = np.dtype(np.float64 if dtype == np.float64 else np.float32)
+
+    def empty(self, shape: tuple[int, ...], dtype: Any = None) -> Any:
+        return np.empty(shape, dtype or self.dtype)
+
+    def row(self, shape: tuple[int, ...]) -> Any:
+        return np.empty(shape, self.rows)
+
+    def count(self, shape: tuple[int, ...]) -> Any:
+        return np.empty(shape, np.int64)
+
+    def like(self, array: Any, operation: str, name: str) -> Any:
+        """For the gradient by `array`."""
+        dtype, shape = _core.describe(operation, name, array)
+        return np.empty(shape, numpy_dtype(dtype))
+
+
+class TorchMaker:
+    """Results for torch tensors."""
+
+    def __init__(self, torch: Any, dtype: Any) -> None:
+        self.torch = torch
+        self.dtype = dtype
+        self.rows = torch.float64 if dtype == torch.float64 else torch.float32
+
+    def empty(self, shape: tuple[int, ...], dtype: Any = None) -> Any:
+        return self.torch.empty(shape, dtype=dtype or self.dtype)
+
+    def row(self, shape: tuple[int, ...]) -> Any:
+        return self.torch.empty(shape, dtype=self.rows)
+
+    def count(self, shape: tuple[int, ...]) -> Any:
+        return self.torch.empty(shape, dtype=self.torch.int64)
+
+    def like(self, array: Any, operation: str, name: str) -> Any:
+        _core.describe(operation, name, array)
+        return self.torch.empty(array.shape, dtype=array.dtype)
+
+
+def numpy_dtype(name: str) -> np.dtype:
+    """The NumPy dtype of a name of Keel's; bf16 is that of ml_dtypes, which must be there for it."""
+    if name == "bf16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype({"f64": np.float64, "f32": np.float32, "f16": np.float16, "bool": np.bool_, "i64": np.int64}[name])
+
+
+def maker_for(operation: str, name: str, array: Any) -> tuple[NumpyMaker | TorchMaker, tuple[int, ...]]:
+    """Who makes the results of a call on `array`, and the shape of that array. TypeError where it is no array."""
+    dtype, shape = _core.describe(operation, name, array)
+    if isinstance(array, np.ndarray):
+        return NumpyMaker(array.dtype), tuple(shape)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return TorchMaker(torch, array.dtype), tuple(shape)
+    return NumpyMaker(numpy_dtype(dtype)), tuple(shape)
+
+
+def check_tensors(operation: str, **arrays: Any) -> None:
+    """ValueError for a torch tensor whose gradient would be lost here, or whose memory has another sign."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    for name, array in arrays.items():
+        if not isinstance(array, torch.Tensor):
+            continue
+        if array.is_neg():
+            raise ValueError(
+                f"[{operation}] {name}: expected a tensor as it lies in memory, got a lazy negation; use resolve_neg()"
+            )
+        if array.requires_grad and torch.is_grad_enabled():
+            raise ValueError(
+                f"[{operation}] {name}: expected a tensor that needs no gradient, got one with requires_grad; "
+                "keel.torch has the operators that autograd knows"
+            )
+
+
+def integers(operation: str, name: str, values: Any) -> Any:
+    """Lengths or offsets as the library reads them: a list, or an array of int64."""
+    if values is None or isinstance(values, (list, tuple)):
+        return values
+    if type(values).__module__.split(".")[0] == "torch":
+        values = values.detach().cpu().numpy()
+    array = np.asarray(values)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"[{operation}] {name}: expected integers, got {array.dtype}")
+    return array.astype(np.int64)

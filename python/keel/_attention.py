@@ -1,0 +1,219 @@
+"""keel.attention: the forward pass on arrays."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from keel import _core
+from keel._arrays import integers, maker_for, check_tensors
+
+
+class HeadStats(NamedTuple):
+    """Per head, over the rows that see at least one key. Each is a NumPy array (B, H_q) in float64; for a packed
+    batch B is the number of its entries.
+
+    max_logit            largest score, what QK-clip watches; -inf when no row sees a key
+    mean_entropy         nats
+    min_entropy          nats
+    normalised_entropy   mean of entropy / ln(number of visible keys)
+    saturated            share of rows whose largest weight is above the threshold
+    rows                 how many rows see a key (int64)
+    """
+
+    max_logit: np.ndarray
+    mean_entropy: np.ndarray
+    min_entropy: np.ndarray
+    normalised_entropy: np.ndarray
+    saturated: np.ndarray
+    rows: np.ndarray
+
+
+class RowStats(NamedTuple):
+    """What the softmax of every row was like: arrays (B, H_q, N_q), and `heads`, the same summed up per head.
+
+    max_logit    largest visible score
+    entropy      of the softmax, in nats
+    max_weight   largest weight
+    logit_mean   mean of the visible scores
+    logit_var    variance of the visible scores
+    visible      how many keys the row sees (int64)
+    heads        HeadStats
+    """
+
+    max_logit: Any
+    entropy: Any
+    max_weight: Any
+    logit_mean: Any
+    logit_var: Any
+    visible: Any
+    heads: HeadStats
+
+
+class AttentionResult(NamedTuple):
+    """What `keel.attention` returns when more than the output is asked for; None where it was not.
+
+    out       (B, H_q, N_q, d_v)
+    lse       (B, H_q, N_q), log of the softmax's denominator, float32 (float64 for float64 inputs)
+    weights   (B, H_q, N_q, N_k), what multiplied v
+    stats     RowStats
+    """
+
+    out: Any
+    lse: Any = None
+    weights: Any = None
+    stats: RowStats | None = None
+
+
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    mask: Any = None,
+    causal: str | bool | None = None,
+    window: tuple[int | None, int | None] | None = None,
+    scale: Any = None,
+    softcap: float | None = None,
+    alibi: Any = None,
+    sinks: Any = None,
+    dropout: float = 0.0,
+    seed: int = 0,
+    q_lengths: Any = None,
+    k_lengths: Any = None,
+    return_lse: bool = False,
+    return_weights: bool = False,
+    return_stats: bool = False,
+    out: Any = None,
+    threads: int | None = None,
+    bias: Any = None,
+    q_offsets: Any = None,
+    k_offsets: Any = None,
+    saturation_threshold: float = 0.99,
+) -> Any:
+    """Attention of the queries q over the keys k and values v: softmax(scale · q kᵀ) v.
+
+    Shapes: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B, H_kv, N_k, d_v), result (B, H_q, N_q, d_v). B, or B and
+    H, may be missing from all of them. H_q is a multiple of H_kv. The arrays share one dtype (float64, float32,
+    float16 or bfloat16), may have any strides, and are not copied. The result is a torch tensor for torch tensors,
+    else a NumPy array.
+
+    mask       (B, H_q, N_q, N_k), any dimension 1 or missing from the left: bool, True = attend; or numbers that are
+               added to the scores, -inf = hidden
+    bias       such numbers, where mask is bool
+    causal     "top_left" (or True), "bottom_right" (right with a KV cache), or None
+    window     (left, right): how far from the diagonal a key may be; None on a side that has no bound
+    scale      a number, 1/sqrt(d_k) by default, or an array (B, H_q, N_q), any dimension 1
+    softcap    c: scores become c·tanh(score/c)
+    alibi      (H_q,) slopes
+    sinks      (H_q,) logits that join the softmax's denominator
+    dropout    probability with which a weight is zeroed, by the random numbers of `seed`
+    q_lengths, k_lengths   (B,): how many rows of a padded batch are real
+    q_offsets, k_offsets   (E + 1,): where the entries of a packed batch (B = 1) begin and end
+    out        where to write the result
+    threads    at most so many; None for all the machine has
+
+    Returns the output; an AttentionResult when return_lse, return_weights or return_stats asks for more.
+
+    >>> import keel, numpy as np
+    >>> x = np.eye(3, dtype=np.float32)[None, None]
+    >>> keel.attention(x, x, x, causal=True)[0, 0].round(2)
+    array([[1.  , 0.  , 0.  ],
+           [0.36, 0.64, 0.  ],
+           [0.26, 0.26, 0.47]], dtype=float32)
+    """
+    maker, q_shape = maker_for("attention", "q", q)
+    check_tensors("attention", q=q, k=k, v=v, mask=mask, bias=bias, scale=scale, alibi=alibi, sinks=sinks)
+    if out is None:
+        _, v_shape = _core.describe("attention", "v", v)
+        out = maker.empty(q_shape[:-1] + tuple(v_shape[-1:]))
+    rows = q_shape[:-1]
+    q_offsets = integers("attention", "q_offsets", q_offsets)
+    k_offsets = integers("attention", "k_offsets", k_offsets)
+    lse = maker.row(rows) if return_lse else None
+    weights = None
+    if return_weights:
+        _, k_shape = _core.describe("attention", "k", k)
+        weights = maker.empty(rows + tuple(k_shape[-2:-1]))
+    stats: list[Any] = [None] * 6
+    heads = None
+    if return_stats:
+        stats = [maker.row(rows) for _ in range(5)] + [maker.count(rows)]
+        four = (1,) * (4 - len(q_shape)) + q_shape
+        heads = np.empty((four[0] if q_offsets is None else len(q_offsets) - 1, four[1], len(HeadStats._fields)))
+    _core.attention(
+        q,
+        k,
+        v,
+        out,
+        mask,
+        bias,
+        causal,
+        window,
+        scale,
+        softcap,
+        alibi,
+        sinks,
+        dropout,
+        seed,
+        integers("attention", "q_lengths", q_lengths),
+        integers("attention", "k_lengths", k_lengths),
+        q_offsets,
+        k_offsets,
+        threads,
+        lse,
+        weights,
+        *stats,
+        heads,
+        saturation_threshold,
+    )
+    if not (return_lse or return_weights or return_stats):
+        return out
+    if heads is None:
+        return AttentionResult(out, lse, weights)
+    fields = list(np.moveaxis(heads, -1, 0))
+    return AttentionResult(out, lse, weights, RowStats(*stats, HeadStats(*fields[:-1], fields[-1].astype(np.int64))))
+
+
+def explain(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    mask: Any = None,
+    causal: str | bool | None = None,
+    window: tuple[int | None, int | None] | None = None,
+    scale: Any = None,
+    softcap: float | None = None,
+    alibi: Any = None,
+    sinks: Any = None,
+    dropout: float = 0.0,
+    seed: int = 0,
+    q_lengths: Any = None,
+    k_lengths: Any = None,
+    threads: int | None = None,
+    bias: Any = None,
+    q_offsets: Any = None,
+    k_offsets: Any = None,
+) -> str:
+    """How `keel.attention` would serve this call: kernel, SIMD target, tiles, threads, workspace, and why.
+
+    Shapes and arguments are those of `keel.attention`; nothing is computed.
+
+    >>> import keel, numpy as np
+    >>> x = np.zeros((1, 8, 1024, 64), np.float32)
+    >>> print(keel.explain(x, x, x, causal=True))  # doctest: +ELLIPSIS
+    kernel ...
+    """
+    maker, q_shape = maker_for("attention", "q", q)
+    _, v_shape = _core.describe("attention", "v", v)
+    out = maker.empty(q_shape[:-1] + tuple(v_shape[-1:]))
+    lists = [integers("attention", name, values) for name, values in _lists(q_lengths, k_lengths, q_offsets, k_offsets)]
+    return _core.explain(
+        q, k, v, out, mask, bias, causal, window, scale, softcap, alibi, sinks, dropout, seed, *lists, threads
+    )
+
+
+def _lists(q_lengths: Any, k_lengths: Any, q_offsets: Any, k_offsets: Any) -> list[tuple[str, Any]]:
+    return [("q_lengths", q_lengths), ("k_lengths", k_lengths), ("q_offsets", q_offsets), ("k_offsets", k_offsets)]

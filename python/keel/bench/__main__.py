@@ -1,0 +1,105 @@
+"""python -m keel.bench: Keel and torch's scaled_dot_product_attention, timed in turns in one process."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from keel.bench import grid
+
+
+def parser() -> argparse.ArgumentParser:
+    text = argparse.ArgumentParser(prog="python -m keel.bench", description=__doc__)
+    text.add_argument("--quick", action="store_true", help="a few short rows instead of the whole grid")
+    text.add_argument(
+        "--filter",
+        default="",
+        metavar="WORDS",
+        help="only rows whose name has all these words, as in 'forward f32 causal'",
+    )
+    text.add_argument(
+        "--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="threads for both sides (1 2)"
+    )
+    text.add_argument("--seconds", type=float, default=1.0, metavar="S", help="time for each row (1)")
+    text.add_argument(
+        "--json", metavar="FILE", help="write everything as JSON; - for the standard output instead of the table"
+    )
+    text.add_argument("--plot", type=Path, metavar="FILE", help="draw the ratios: .html, or .png with matplotlib")
+    text.add_argument("--check", action="store_true", help="compare the results of both sides instead of timing them")
+    text.add_argument("--monitor", action="store_true", help="measure what keel.torch.Monitor costs instead")
+    text.add_argument("--list", action="store_true", help="print the names of the rows and end")
+    return text
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    if options.plot is not None and options.plot.suffix not in (".html", ".png"):
+        parser().error(f"--plot: expected a name that ends in .html or .png, got {options.plot}")
+    if min(options.threads) < 1:
+        parser().error(f"--threads: expected at least 1, got {min(options.threads)}")
+    if options.seconds <= 0:
+        parser().error(f"--seconds: expected more than 0, got {options.seconds}")
+    if options.plot is not None and options.plot.suffix == ".png":
+        try:
+            import matplotlib  # noqa: F401
+        except ImportError:
+            parser().error("--plot: expected matplotlib to be installed for .png, got none; .html needs nothing")
+    words = options.filter.split()
+    rows = [
+        row
+        for row in (grid.quick_rows() if options.quick else grid.rows())
+        if all(w in row.name.split() for w in words)
+    ]
+    if not rows:
+        print(f"keel.bench: no row has all of {options.filter!r}; see --list", file=sys.stderr)
+        return 2
+    if options.list:
+        print("\n".join(row.name for row in rows))
+        return 0
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        print("keel.bench: expected torch to be installed, got none", file=sys.stderr)
+        return 3
+
+    from keel.bench import measure, monitor, plot, report
+
+    if options.monitor:
+        for threads in options.threads:
+            print("\n".join(monitor.measure(threads, options.seconds)))
+        return 0
+    if options.check:
+        worst = 0
+        for row in rows:
+            difference = measure.differ(row)
+            wrong = not difference <= (1e-4 if row.dtype == "f32" else 5e-2)
+            worst += wrong
+            print(f"{difference:10.2e}  {row.name}{'  too far' if wrong else ''}")
+        return 1 if worst else 0
+
+    table = options.json != "-"
+    if table:
+        print(report.HEADER)
+    results = []
+    for threads in options.threads:
+        for row in rows:
+            if not table and sys.stderr.isatty():
+                print(f"\r{row.name}\033[K", end="", file=sys.stderr)
+            results.append(measure.measure(row, threads, options.seconds))
+            if table:
+                print(report.line(results[-1]), flush=True)
+    if table:
+        print("\n" + "\n".join(report.summary_lines(results)))
+    if options.json == "-":
+        print(json.dumps(report.document(results), indent=1))
+    elif options.json:
+        Path(options.json).write_text(json.dumps(report.document(results), indent=1) + "\n", encoding="utf-8")
+    if options.plot is not None:
+        plot.write(results, options.plot)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""Times a row: Keel and torch in turns, in one process, on the same tensors and threads."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+import keel.torch
+from keel.bench.grid import Row
+
+TORCH_DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Result:
+    row: Row
+    threads: int
+    torch_s: float  # medians, of one call
+    keel_s: float
+    rounds: int
+
+    @property
+    def ratio(self) -> float:
+        """How many times as fast Keel is."""
+        return self.torch_s / self.keel_s
+
+
+def _repeated(x: torch.Tensor, times: int) -> torch.Tensor:
+    return x.repeat_interleave(times, 1)
+
+
+def calls(row: Row) -> tuple[list[Callable[[], object]], Callable[[], object]]:
+    """The ways to do the row's work with torch, of which the fastest counts, and Keel's."""
+    generator = torch.Generator().manual_seed(0)
+    dtype = TORCH_DTYPES[row.dtype]
+    gradients = row.passes == "forward+backward"
+
+    def tensor(heads: int, n: int) -> torch.Tensor:
+        return torch.randn((row.batch, heads, n, row.d), generator=generator).to(dtype).requires_grad_(gradients)
+
+    q, k, v = tensor(row.heads, row.n_q), tensor(row.kv_heads, row.n_k), tensor(row.kv_heads, row.n_k)
+    options: dict[str, object] = {"is_causal": row.causal}
+    if row.kind == "bool mask":
+        mask = torch.rand((1, 1, row.n_q, row.n_k), generator=generator) < 0.8
+        mask[..., 0] = True
+        options["attn_mask"] = mask
+    elif row.kind == "padding":
+        options["attn_mask"] = (torch.arange(row.n_k) < row.n_k * 3 // 4).view(1, 1, 1, row.n_k)
+    elif row.kind == "bias":
+        options["attn_mask"] = torch.randn((1, row.heads, row.n_q, row.n_k), generator=generator).to(dtype)
+    group = row.heads // row.kv_heads
+    dout = torch.randn((row.batch, row.heads, row.n_q, row.d), generator=generator).to(dtype)
+
+    def work(function: Callable[..., torch.Tensor], repeat: bool, **more: object) -> Callable[[], object]:
+        def forward() -> torch.Tensor:
+            if repeat:
+                return function(q, _repeated(k, group), _repeated(v, group), **options)
+            return function(q, k, v, **options, **more)
+
+        def both() -> object:
+            return torch.autograd.grad(forward(), (q, k, v), dout)
+
+        return both if gradients else forward
+
+    theirs = F.scaled_dot_product_attention
+    if group == 1:
+        return [work(theirs, False)], work(keel.torch.scaled_dot_product_attention, False)
+    return (
+        [work(theirs, False, enable_gqa=True), work(theirs, True)],
+        work(keel.torch.scaled_dot_product_attention, False, enable_gqa=True),
+    )
+
+
+def _block(call: Callable[[], object], count: int) -> float:
+    """Seconds a call, over `count` calls after one that is not timed: caches are still the other library's."""
+    call()
+    begin = time.perf_counter()
+    for _ in range(count):
+        call()
+    return (time.perf_counter() - begin) / count
+
+
+def measure(row: Row, threads: int, seconds: float) -> Result:
+    """Medians of blocks in turns, for about `seconds`, at least three rounds."""
+    torch.set_num_threads(threads)
+    peers, ours = calls(row)
+    once = [_block(call, 1) for call in (*peers, ours)]
+    peer = peers[min(range(len(peers)), key=once.__getitem__)]
+    pair = (peer, ours)
+    # A block is long enough for the clock and for the first calls' effects to fade, and short enough for many rounds.
+    counts = [max(1, math.ceil(min(0.02, seconds / 20) / max(_block(call, 1), 1e-7))) for call in pair]
+    times: tuple[list[float], list[float]] = ([], [])
+    end = time.perf_counter() + seconds
+    rounds = 0
+    while rounds < 3 or time.perf_counter() < end:
+        for side in (0, 1) if rounds % 2 == 0 else (1, 0):
+            times[side].append(_block(pair[side], counts[side]))
+        rounds += 1
+    return Result(row, threads, statistics.median(times[0]), statistics.median(times[1]), rounds)
+
+
+def differ(row: Row) -> float:
+    """The largest difference between the two results of a row, relative to the largest value."""
+    peers, ours = calls(row)
+    theirs, mine = (x if isinstance(x, tuple) else (x,) for x in (peers[0](), ours()))
+    return max((a.float() - b.float()).abs().max().item() / b.float().abs().max().item() for a, b in zip(mine, theirs))

@@ -1,0 +1,14 @@
+"""Keel for PyTorch: attention on CPU tensors under autograd, fake tensors and torch.compile.
+
+scaled_dot_product_attention   torch's own signature and meaning
+attention                      every option of Keel, with lse, statistics, and gradients for bias, scale and sinks
+replace                        routes F.scaled_dot_product_attention of an existing model through Keel
+Monitor                        watches the softmax of a model, per layer and head, while it trains or runs
+"""
+
+from keel.torch._attention import Attention, Statistics, attention
+from keel.torch._monitor import Monitor
+from keel.torch._replace import replace
+from keel.torch._sdpa import scaled_dot_product_attention
+
+__all__ = ["Attention", "Monitor", "Statistics", "attention", "replace", "scaled_dot_product_attention"]

@@ -1,0 +1,228 @@
+"""keel.torch.Monitor: how the softmax of a model is doing, per layer and head, while it trains or runs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from keel.torch import _observe
+from keel.torch._replace import replace
+
+FIELDS = ("max_logit", "mean_entropy", "min_entropy", "saturated", "logit_std")
+
+
+class _Sums:
+    """What the calls of one layer in one step add up to, one value a head."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.parts: list[list[Tensor]] = []
+
+    def add(self, statistics: Tensor, visible: Tensor, threshold: float) -> None:
+        max_logit, entropy, max_weight, mean, var = statistics
+        seen = visible > 0
+        rows = (0, 2)
+        count = visible.double()
+        wide = mean.double()
+        first = (count * wide).sum(rows)
+        # About each head's own mean, or the squares of large logits would hide their spread.
+        centre = first / count.sum(rows).clamp(min=1)
+        second = (count * (var.double() + (wide - centre[:, None]).square())).sum(rows)
+        self.calls += 1
+        self.parts.append(
+            [
+                max_logit.amax(rows).double(),
+                entropy.sum(rows, dtype=torch.float64),
+                torch.where(seen, entropy, torch.inf).amin(rows).double(),
+                (max_weight > threshold).sum(rows).double(),
+                seen.sum(rows).double(),
+                count.sum(rows),
+                first,
+                second,
+            ]
+        )
+
+    def records(self, step: int, layer: str) -> list[dict[str, Any]]:
+        parts = [part for part in self.parts if bool(part[4].any())]  # calls in which some row saw a key
+        if not parts:
+            return []
+        columns = [torch.stack(column) for column in zip(*parts)]
+        max_logit, entropy, min_entropy, saturated, rows, count, first, second = columns
+        total, all_rows = count.sum(0), rows.sum(0)
+        centre = first.sum(0) / total.clamp(min=1)
+        # Spread about the mean of all calls: within each, and between them.
+        squares = second + count * (first / count.clamp(min=1) - centre).square()
+        values = (
+            max_logit.amax(0),
+            entropy.sum(0) / all_rows,
+            min_entropy.amin(0),
+            saturated.sum(0) / all_rows,
+            (squares.sum(0) / total).sqrt(),
+        )
+        lists = [value.tolist() for value in values]
+        return [
+            {"step": step, "layer": layer, "head": head, "calls": self.calls, "rows": int(n)}
+            | {field: column[head] for field, column in zip(FIELDS, lists)}
+            for head, n in enumerate(all_rows.tolist())
+            if n > 0
+        ]
+
+
+class Monitor:
+    """Gathers, per layer and head of `model`, what the softmax of its attention is like.
+
+    While it is at work (`with monitor:`) the model's F.scaled_dot_product_attention goes through Keel (see
+    keel.torch.replace), and so do keel.torch's own functions and attn_implementation="keel"; each attention reports
+    from the pass that computes it. `step()` ends a step and returns its records, a plain dict for each layer and
+    head:
+
+    step, layer, head    where; `layer` is the name of the module that called attention
+    calls, rows          how many calls, and rows of them, the values are over
+    max_logit            largest score (QK-clip's signal)
+    mean_entropy         nats, over rows
+    min_entropy          nats
+    saturated            share of rows whose largest weight is above saturation_threshold
+    logit_std            standard deviation of the visible scores
+
+    every        gather in each so-manieth step only; the others cost nothing
+    jsonl        a file to which step() adds a line for each record
+    tensorboard  a folder, or a SummaryWriter, for the same as scalars attention/<layer>/head<h>/<name>
+    on_alarm     called with a dict (step, layer, head, what, value, limit) when max_logit is above its limit or
+                 mean_entropy below entropy_floor (NaN counts as both)
+
+    What runs in a compiled graph is not seen. One Monitor is at work at a time.
+
+    >>> import torch, keel.torch
+    >>> model = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+    >>> with keel.torch.Monitor(model) as monitor:
+    ...     _ = model(torch.randn(2, 10, 32))
+    ...     records = monitor.step()
+    >>> [(r["layer"], r["head"], r["rows"]) for r in records]
+    [('self_attn', 0, 20), ('self_attn', 1, 20), ('self_attn', 2, 20), ('self_attn', 3, 20)]
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        *,
+        every: int = 1,
+        jsonl: str | os.PathLike[str] | None = None,
+        tensorboard: Any = None,
+        on_alarm: Callable[[dict[str, Any]], None] | None = None,
+        max_logit: float = 100.0,
+        entropy_floor: float = 0.0,
+        saturation_threshold: float = 0.99,
+    ) -> None:
+        if not isinstance(model, torch.nn.Module):
+            raise TypeError(f"[Monitor] model: expected a torch.nn.Module, got {type(model).__name__}")
+        if every < 1:
+            raise ValueError(f"[Monitor] every: expected at least 1, got {every}")
+        self.model = model
+        self.every = every
+        self.jsonl = jsonl
+        self.tensorboard = tensorboard
+        self.on_alarm = on_alarm
+        self.max_logit = max_logit
+        self.entropy_floor = entropy_floor
+        self.saturation_threshold = saturation_threshold
+        self.steps = 0
+        self._sums: dict[str, _Sums] = {}
+        self._here = threading.local()
+        self._lock = threading.Lock()
+        self._open: contextlib.ExitStack | None = None
+        self._writer: Any = None
+
+    def __enter__(self) -> Monitor:
+        if _observe.observer is not None or self._open is not None:
+            raise RuntimeError("[Monitor] expected no other Monitor at work, got one")
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(replace())
+            # torch.nn's transformer layers have a fused way in eval mode that does not pass by attention.
+            stack.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
+            torch.backends.mha.set_fastpath_enabled(False)
+            for name, module in self.model.named_modules():
+                enter, leave = self._hooks(name or type(module).__name__)
+                stack.callback(module.register_forward_pre_hook(enter).remove)
+                stack.callback(module.register_forward_hook(leave, always_call=True).remove)
+            if self.tensorboard is not None:
+                self._writer = self.tensorboard
+                if isinstance(self.tensorboard, (str, os.PathLike)):
+                    from torch.utils.tensorboard import SummaryWriter
+
+                    self._writer = stack.enter_context(SummaryWriter(os.fspath(self.tensorboard)))
+            stack.callback(self._listen, False)
+            self._open = stack.pop_all()
+        self._listen(self.steps % self.every == 0)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        assert self._open is not None
+        self._open.close()
+        self._open = None
+
+    def step(self) -> list[dict[str, Any]]:
+        """Ends a step: writes and returns its records, calls back for those that pass a threshold, begins the next."""
+        with self._lock:
+            sums, self._sums = self._sums, {}
+        records = [record for layer, layer_sums in sums.items() for record in layer_sums.records(self.steps, layer)]
+        if self.jsonl is not None and records:
+            with open(self.jsonl, "a", encoding="utf-8") as file:
+                for record in records:
+                    file.write(json.dumps({k: _json(v) for k, v in record.items()}) + "\n")
+        if self._writer is not None:
+            for record in records:
+                for field in FIELDS:
+                    tag = f"attention/{record['layer']}/head{record['head']}/{field}"
+                    self._writer.add_scalar(tag, record[field], record["step"])
+        if self.on_alarm is not None:
+            for record in records:
+                self._alarm(record)
+        self.steps += 1
+        if self._open is not None:
+            self._listen(self.steps % self.every == 0)
+        return records
+
+    def _alarm(self, record: dict[str, Any]) -> None:
+        limits = {"max_logit": self.max_logit, "mean_entropy": self.entropy_floor}
+        fine = {
+            "max_logit": record["max_logit"] <= self.max_logit,
+            "mean_entropy": record["mean_entropy"] >= self.entropy_floor,
+        }
+        for what, limit in limits.items():
+            if not fine[what]:
+                place = {key: record[key] for key in ("step", "layer", "head")}
+                self.on_alarm(place | {"what": what, "value": record[what], "limit": limit})
+
+    def _listen(self, on: bool) -> None:
+        _observe.observer = self._observe if on else None
+
+    def _observe(self, statistics: Tensor, visible: Tensor) -> None:
+        names = getattr(self._here, "names", None)
+        if not names:
+            return  # not from this model
+        with self._lock, torch.no_grad():
+            self._sums.setdefault(names[-1], _Sums()).add(statistics.detach(), visible, self.saturation_threshold)
+
+    def _hooks(self, name: str) -> tuple[Callable[..., None], Callable[..., None]]:
+        def enter(*_: Any) -> None:
+            if not hasattr(self._here, "names"):
+                self._here.names = []
+            self._here.names.append(name)
+
+        def leave(*_: Any) -> None:
+            self._here.names.pop()
+
+        return enter, leave
+
+
+def _json(value: Any) -> Any:
+    """JSON has no NaN and no infinity: null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

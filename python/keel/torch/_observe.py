@@ -1,0 +1,12 @@
+"""Where a Monitor listens: `observer(statistics, visible)` is called after each attention while it is not None.
+
+statistics is (5, B, H, N_q), in the order of _operator.STATISTICS; visible is (B, H, N_q).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+observer: Callable[[Tensor, Tensor], None] | None = None

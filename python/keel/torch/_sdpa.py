@@ -1,0 +1,243 @@
+"""keel.torch.scaled_dot_product_attention, torch's own by signature and meaning.
+
+Two ways lead to the same kernel. Plain tensors take the short one, straight into the library: at length 16 a call
+costs a few microseconds, of which the dispatcher alone would take more than the arithmetic. Whatever else there is
+(torch.compile, fake tensors, transforms, autocast, broadcasts, dropout) takes the operator of _operator.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from keel import _core
+from keel.torch import _observe
+from keel.torch import _operator as operator
+
+_is_compiling = torch.compiler.is_compiling
+_is_grad_enabled = torch.is_grad_enabled
+_empty_like = torch.empty_like
+_threads = torch.get_num_threads
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_function_modes = torch._C._len_torch_function_stack
+_transform = torch._C._functorch.maybe_current_level
+_tracing = torch._C._get_tracing_state
+_autocast = torch._C._is_any_autocast_enabled
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """torch.nn.functional.scaled_dot_product_attention, computed by Keel.
+
+    Shapes: query (..., H_q, L, E), key (..., H, S, E), value (..., H, S, E_v), attn_mask broadcastable to (..., L,
+    S), result (..., H_q, L, E_v). Arguments mean what they mean in torch; dropout takes its seed from torch's
+    generator. CPU tensors of float64, float32, float16 or bfloat16.
+
+    >>> import torch
+    >>> from keel.torch import scaled_dot_product_attention
+    >>> q = torch.randn(2, 8, 128, 64, requires_grad=True)
+    >>> scaled_dot_product_attention(q, q, q, is_causal=True).sum().backward()
+    >>> q.grad.shape
+    torch.Size([2, 8, 128, 64])
+    """
+    if (
+        not _is_compiling()
+        and type(query) is Tensor
+        and type(key) is Tensor
+        and type(value) is Tensor
+        and dropout_p == 0.0
+        and (attn_mask is None or (type(attn_mask) is Tensor and not is_causal and not attn_mask.requires_grad))
+        and not (
+            query.is_neg() or key.is_neg() or value.is_neg()
+        )  # memory that holds the numbers with their sign turned
+        and not (_dispatch_modes() or _function_modes() or _autocast())
+        and _transform() is None
+        and _tracing() is None
+        and forward_ad._current_level < 0
+        and _observe.observer is None
+    ):
+        if _is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
+            try:
+                return _apply(query, key, value, attn_mask, is_causal, scale, enable_gqa)
+            except _NotPlain:
+                pass
+        else:
+            out = _empty_like(query)
+            if _core.sdpa(query, key, value, out, attn_mask, is_causal, scale, enable_gqa, _threads(), False):
+                return out
+    return _any(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+
+
+class _NotPlain(Exception):
+    """The shapes need more than the library does by itself."""
+
+
+class _Sdpa(torch.autograd.Function):
+    """The short way, with its derivative."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Any, causal: bool, scale: Any, grouped: bool
+    ) -> Tensor:
+        out = _empty_like(q)
+        lse = _core.sdpa(q, k, v, out, mask, causal, scale, grouped, _threads(), True)
+        if lse is False:
+            raise _NotPlain
+        ctx.save_for_backward(q, k, v, out, lse, mask)
+        ctx.causal = causal
+        ctx.scale = scale
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor) -> tuple[Any, ...]:
+        q, k, v, out, lse, mask = ctx.saved_tensors
+        dout = dout.resolve_neg()
+        if _is_grad_enabled():  # for a second derivative, which the operator refuses
+            return (*_through_the_operator(ctx, dout), None, None, None, None)
+        needs = ctx.needs_input_grad
+        dq = _empty_like(q) if needs[0] else None
+        dk = _empty_like(k) if needs[1] else None
+        dv = _empty_like(v) if needs[2] else None
+        _core.sdpa_backward(q, k, v, out, lse, dout, dq, dk, dv, mask, ctx.causal, ctx.scale, _threads())
+        return dq, dk, dv, None, None, None, None
+
+
+def _through_the_operator(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
+    q, k, v, out, lse, mask = ctx.saved_tensors
+    mask, bias = (None, mask) if mask is not None and mask.is_floating_point() else (mask, None)
+    numbers = (ctx.scale, None, 1 if ctx.causal else 0, None, None, 0.0)
+    wanted = [*ctx.needs_input_grad[:3], False, False, False]
+    gradients = torch.ops.keel.attention_backward(
+        dout, None, q, k, v, out, lse, mask, bias, *(None,) * 8, *numbers, wanted
+    )
+    return tuple(gradient if want else None for gradient, want in zip(gradients[:3], wanted))
+
+
+# Function.apply as it is when no transform is active, which has been seen to by then.
+_apply = super(torch.autograd.Function, _Sdpa).apply
+
+
+def draw_seed() -> Tensor:
+    """A seed by torch's generator: torch.manual_seed makes dropout repeat."""
+    return torch.randint(0, 2**63 - 1, (1,), dtype=torch.int64)
+
+
+def refuse(operation: str, name: str, expected: str, got: Any, error: type[Exception] = ValueError) -> None:
+    raise error(f"[{operation}] {name}: expected {expected}, got {got}")
+
+
+def check_tensor(operation: str, name: str, x: Any) -> None:
+    """TypeError unless `x` is a tensor that Keel can serve."""
+    if not isinstance(x, Tensor):
+        refuse(operation, name, "a tensor", type(x).__name__, TypeError)
+    if x.device.type not in ("cpu", "meta"):
+        refuse(operation, name, "a tensor on the CPU", f"one on {x.device}", TypeError)
+    if x.layout is not torch.strided:
+        refuse(operation, name, "a dense tensor", f"one of layout {x.layout}", TypeError)
+
+
+def check_number(operation: str, name: str, x: Any) -> None:
+    if isinstance(x, bool) or not isinstance(x, (int, float, torch.SymInt, torch.SymFloat)):
+        refuse(operation, name, "a number", repr(x), TypeError)
+
+
+_OPERATION = "scaled_dot_product_attention"
+_FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
+
+def _any(
+    query: Any, key: Any, value: Any, attn_mask: Any, dropout_p: float, is_causal: bool, scale: Any, gqa: bool
+) -> Tensor:
+    """Any call: what is wrong is refused, batches are broadcast to the four dimensions of the operator."""
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        check_tensor(_OPERATION, name, x)
+        if x.dim() < 2:
+            refuse(_OPERATION, name, "at least 2 dimensions", x.dim())
+    if attn_mask is not None:
+        check_tensor(_OPERATION, "attn_mask", attn_mask)
+        if is_causal:
+            refuse(_OPERATION, "attn_mask", "None beside is_causal", "a mask")
+    for name, flag in (("is_causal", is_causal), ("enable_gqa", gqa)):
+        if not isinstance(flag, bool):
+            refuse(_OPERATION, name, "a bool", repr(flag), TypeError)
+    check_number(_OPERATION, "dropout_p", dropout_p)
+    if not 0.0 <= dropout_p <= 1.0:
+        refuse(_OPERATION, "dropout_p", "from 0 to 1", dropout_p)
+    if scale is not None and not isinstance(scale, Tensor):
+        check_number(_OPERATION, "scale", scale)
+    if torch.is_autocast_enabled("cpu"):
+        query, key, value, attn_mask = (_autocasted(x) for x in (query, key, value, attn_mask))
+    if query.dtype not in _FLOATS:
+        refuse(_OPERATION, "query", "dtype float64, float32, float16 or bfloat16", query.dtype, TypeError)
+    for name, x in (("key", key), ("value", value)):
+        if x.dtype != query.dtype:
+            refuse(_OPERATION, name, f"dtype {query.dtype} as in query", x.dtype, TypeError)
+    if attn_mask is not None and attn_mask.dtype not in (torch.bool, torch.float32, query.dtype):
+        refuse(_OPERATION, "attn_mask", f"dtype torch.bool, torch.float32 or {query.dtype}", attn_mask.dtype, TypeError)
+    if key.shape[-1] != query.shape[-1]:
+        refuse(_OPERATION, "key", f"size {query.shape[-1]} of the last dimension as in query", key.shape[-1])
+    if value.shape[-2] != key.shape[-2]:
+        refuse(_OPERATION, "value", f"length {key.shape[-2]} as in key", value.shape[-2])
+
+    if gqa:
+        if min(query.dim(), key.dim(), value.dim()) < 3:
+            refuse(_OPERATION, "enable_gqa", "at least 3 dimensions beside it", query.dim())
+        heads = query.shape[-3]
+        for name, x in (("key", key), ("value", value)):
+            if x.shape[-3] == 0 or heads % x.shape[-3] != 0:
+                refuse(_OPERATION, name, f"a number of heads that divides the {heads} of query", x.shape[-3])
+        if key.shape[-3] != value.shape[-3]:
+            key = key.repeat_interleave(heads // key.shape[-3], -3)
+            value = value.repeat_interleave(heads // value.shape[-3], -3)
+    keep = 3 if gqa else 2
+    try:
+        lead = torch.broadcast_shapes(query.shape[:-keep], key.shape[:-keep], value.shape[:-keep])
+    except RuntimeError:
+        refuse(
+            _OPERATION,
+            "key",
+            f"batch dimensions of query, key and value that broadcast, query having {tuple(query.shape)}",
+            f"key {tuple(key.shape)} and value {tuple(value.shape)}",
+        )
+    query, key, value = (x.expand(lead + x.shape[-keep:]) for x in (query, key, value))
+
+    shape = query.shape[:-1] + value.shape[-1:]
+    if attn_mask is not None and query.dim() > 4 and attn_mask.dim() > 3:
+        attn_mask = attn_mask.expand(query.shape[:-1] + key.shape[-2:-1]).reshape(
+            (-1, query.shape[-3], query.shape[-2], key.shape[-2])
+        )
+    if query.dim() > 4:
+        query, key, value = (x.flatten(0, -4) for x in (query, key, value))
+    while query.dim() < 4:
+        query, key, value = (x.unsqueeze(0) for x in (query, key, value))
+    if 0 in (query.shape[-1], value.shape[-1]):
+        refuse(_OPERATION, "query", "head sizes of at least 1", f"{query.shape[-1]} and {value.shape[-1]} in value")
+
+    mask, bias = (attn_mask, None) if attn_mask is not None and attn_mask.dtype == torch.bool else (None, attn_mask)
+    seed = draw_seed() if dropout_p > 0.0 else None
+    numbers = (None if scale is None else float(scale), None, 1 if is_causal else 0, None, None, float(dropout_p))
+    watched = _observe.observer is not None and not torch.compiler.is_compiling()
+    results = operator.attention(
+        query, key, value, mask, bias, None, None, None, seed, None, None, None, None, *numbers, watched
+    )
+    if watched:
+        _observe.observer(results[2], results[3])
+    return results[0].reshape(shape)
+
+
+def _autocasted(x: Tensor | None) -> Tensor | None:
+    if x is None or not x.is_floating_point() or x.dtype == torch.float64:
+        return x
+    return x.to(torch.get_autocast_dtype("cpu"))

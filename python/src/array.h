@@ -1,0 +1,75 @@
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "dlpack.h"
+#include "keel/view.h"
+
+namespace keel::python {
+
+namespace nb = nanobind;
+
+enum class Access { read, write };
+
+// The functions by which the type of `object` hands out its memory, or null.
+const dlpack::Exchange* exchange_of(nb::handle object);
+
+// Where an argument stands, for its errors: "[attention] q: expected …, got …".
+struct Place {
+  const char* operation;
+  const char* name;
+
+  [[noreturn]] void type_error(const std::string& text) const;
+  [[noreturn]] void value_error(const std::string& text) const;
+};
+
+// The memory of a Python array, borrowed for the length of a call: a NumPy array (or any other buffer), a torch tensor,
+// or whatever else speaks DLPack. Nothing is copied.
+class Array {
+ public:
+  static constexpr int kMaxRank = 8;
+
+  Array() = default;
+  Array(Place place, nb::handle object, Access access = Access::read);
+  ~Array();
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+
+  DType dtype() const { return dtype_; }
+  int rank() const { return rank_; }
+  std::int64_t size(int dimension) const { return shape_[dimension]; }
+
+  // As a view of `Rank` dimensions: those it lacks come first and have size 1.
+  template <std::size_t Rank>
+  BasicView<Rank, void*> view(int least = 0) const {
+    check_rank(least, static_cast<int>(Rank));
+    BasicView<Rank, void*> view{data_, dtype_, {}, {}};
+    const int missing = static_cast<int>(Rank) - rank_;
+    for (int i = 0; i < static_cast<int>(Rank); ++i) {
+      view.shape[i] = i < missing ? 1 : shape_[i - missing];
+      view.strides[i] = i < missing ? 0 : strides_[i - missing];
+    }
+    return view;
+  }
+
+ private:
+  bool borrow_by_exchange(nb::handle object);
+  bool borrow_buffer(nb::handle object, Access access);
+  bool borrow_capsule(nb::handle object, Access access);
+  void take(const dlpack::Tensor& tensor);
+  void check_rank(int least, int most) const;
+
+  Place place_{"", ""};
+  void* data_ = nullptr;
+  DType dtype_ = DType::f32;
+  int rank_ = 0;
+  std::array<std::int64_t, kMaxRank> shape_{}, strides_{};
+  Py_buffer buffer_{};           // to be released, where obj is set
+  PyObject* capsule_ = nullptr;  // owns the memory's loan
+};
+
+}  // namespace keel::python

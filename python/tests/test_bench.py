@@ -1,0 +1,68 @@
+"""python -m keel.bench: the grid, what it writes, and that both sides compute the same. No time is judged."""
+
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+from keel.bench import grid, measure, plot, report
+from keel.bench.__main__ import main
+
+
+def test_grid_covers_what_it_promises():
+    rows = list(grid.rows())
+    assert len({row.name for row in rows}) == len(rows)
+    assert {row.passes for row in rows} == {"forward", "forward+backward"}
+    assert {row.dtype for row in rows} == {"f32", "bf16"} and {row.d for row in rows} == {64, 128}
+    assert {1, 16, 512, 8192} <= {row.n_k for row in rows}
+    kinds = {row.kind for row in rows}
+    assert kinds == {"full", "causal", "bool mask", "padding", "bias", "grouped", "decode", "grouped decode"}
+    assert all(row.n_q == 1 for row in rows if "decode" in row.kind)
+
+
+@pytest.mark.parametrize("row", [row for row in grid.rows() if row.n_k == 128], ids=lambda row: row.name)
+def test_both_sides_of_a_row_agree(row):
+    assert measure.differ(row) < (1e-4 if row.dtype == "f32" else 5e-2)
+
+
+def test_writes_table_json_and_plot(tmp_path, capsys):
+    files = {"json": tmp_path / "out.json", "plot": tmp_path / "out.html"}
+    arguments = ["--filter", "forward f32 64 n 16", "--seconds", "0.01", "--threads", "1"]
+    assert main([*arguments, "--json", str(files["json"]), "--plot", str(files["plot"])]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == report.HEADER and sum("16     16" in line for line in lines) == 2
+    data = json.loads(files["json"].read_text())
+    assert len(data["rows"]) == 2 and {row["case"] for row in data["rows"]} == {"full", "causal"}
+    for row in data["rows"]:
+        assert row["ratio"] == pytest.approx(row["torch_s"] / row["keel_s"]) and row["rounds"] >= 3
+    mean = math.exp(sum(math.log(row["ratio"]) for row in data["rows"]) / 2)
+    assert data["summary"][0]["geometric_mean"] == pytest.approx(mean)
+    page = files["plot"].read_text()
+    assert page.count("<polyline") == 2 and "http" not in page
+
+
+def test_json_alone_on_the_standard_output(capsys):
+    assert main(["--filter", "forward causal bf16 64 n 1", "--seconds", "0.01", "--threads", "1", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"][0]["n_k"] == 1
+
+
+def test_plot_needs_rows_to_draw(tmp_path):
+    with pytest.raises(ValueError, match="plot: expected rows without masks to draw, got none"):
+        plot.write([], tmp_path / "out.html")
+
+
+@pytest.mark.parametrize("arguments", [["--plot", "x.pdf"], ["--threads", "0"], ["--seconds", "0"], ["--nonsense"]])
+def test_wrong_usage_is_exit_2(arguments, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 2 and "usage:" in capsys.readouterr().err
+
+
+def test_no_such_row_is_exit_2(capsys):
+    assert main(["--filter", "f128"]) == 2 and "no row has all of 'f128'" in capsys.readouterr().err
+
+
+def test_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "keel.bench", "--list"], capture_output=True, text=True, check=True)
+    assert len(done.stdout.splitlines()) == len(list(grid.rows()))

@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# The Python package, from what make build has built. Everything lands in build/.
+#
+#   scripts/python.sh wheel  makes build/wheel/keel-*.whl
+#   scripts/python.sh test   also installs it into the virtual environment build/venv and runs python/tests there
+#
+# What is up to date is left alone. Without a package index the packages that are missing cannot be had: `wheel` then
+# fails, and `test` says what is left out and succeeds.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+venv=build/venv
+wheels=build/wheel
+log=build/python.log
+pip=("$venv/bin/python" -m pip --disable-pip-version-check)
+
+fail() {
+  printf 'python: %s\n' "$1" >&2
+  exit 1
+}
+
+# The packages that building and testing need, as pyproject.toml names them.
+requirements() {
+  python3 - <<'PYTHON'
+import tomllib
+with open("pyproject.toml", "rb") as file:
+    project = tomllib.load(file)
+print("\n".join(project["build-system"]["requires"] + project["project"]["dependencies"]
+                + project["project"]["optional-dependencies"]["test"]))
+PYTHON
+}
+
+# Makes the virtual environment and fills it; fails, with the reason in $why, when there is no index to fill it from.
+environment() {
+  local wanted
+  wanted=$(requirements)
+  [[ -f $venv/requirements.txt && $(<"$venv/requirements.txt") == "$wanted" ]] && return
+  if [[ ${SETUP:-yes} == no ]]; then
+    why="SETUP=no installs nothing"
+    return 1
+  fi
+  [[ -x $venv/bin/python ]] || python3 -m venv "$venv"
+  local probe
+  probe=$(mktemp -d)
+  if ! "${pip[@]}" download --quiet --no-deps --retries 0 --timeout 15 --dest "$probe" nanobind >"$log" 2>&1; then
+    rm -rf "$probe"
+    why="no package index can be reached"
+    return 1
+  fi
+  rm -rf "$probe"
+  echo "python: installing ${wanted//$'\n'/ } into $venv"
+  printf '%s\n' "$wanted" >"$venv/wanted.txt"
+  "${pip[@]}" install --quiet --requirement "$venv/wanted.txt" >"$log" 2>&1 || fail "$(tail -n 5 "$log")"
+  mv "$venv/wanted.txt" "$venv/requirements.txt"
+}
+
+# True when nothing that the wheel is made of is newer than it.
+wheel_is_current() {
+  [[ -f $wheels/built ]] && [[ -z $(find python/CMakeLists.txt python/src python/keel include pyproject.toml \
+    CMakeLists.txt README.md LICENSE build/lib/libkeel.so -newer "$wheels/built" -print -quit) ]]
+}
+
+wheel() {
+  wheel_is_current && return
+  echo "python: building the wheel"
+  rm -rf "$wheels"
+  "${pip[@]}" wheel --quiet --no-build-isolation --no-deps --no-index --wheel-dir "$wheels" \
+    --config-settings=build-dir=build/python --config-settings=cmake.define.KEEL_PREBUILT="$PWD/build" . >"$log" 2>&1 ||
+    fail "$(cat "$log")"
+  "${pip[@]}" install --quiet --no-deps --no-index --force-reinstall "$wheels"/keel-*.whl >"$log" 2>&1 ||
+    fail "$(cat "$log")"
+  touch "$wheels/built"
+}
+
+why=""
+case ${1:-} in
+  wheel)
+    environment || fail "$why, and the wheel needs scikit-build-core and nanobind"
+    wheel
+    ls "$wheels"/keel-*.whl
+    ;;
+  test)
+    if ! environment; then
+      echo "python: the Python package and its tests are left out, since $why"
+      exit 0
+    fi
+    wheel
+    # The longest file beside all the others: two processes, half the time.
+    longest=python/tests/test_torch_parity.py
+    "$venv/bin/python" -B -m pytest $longest >"$log" 2>&1 &
+    others=0
+    "$venv/bin/python" -B -m pytest --ignore=$longest || others=$?
+    wait $! || { cat "$log" && exit 1; }
+    tail -n 1 "$log"
+    exit $others
+    ;;
+  *) fail "usage: scripts/python.sh wheel|test" ;;
+esac
