@@ -20,6 +20,8 @@ build: build/build.ninja  ## build the library and the program into build/lib an
 	@cmake --build build -j $(JOBS)
 
 test: build  ## build, then run every test
+	@cmake --build build --target keel_tests -j $(JOBS)
+	@SETUP=$(SETUP) scripts/python.sh environment
 	@ctest --preset release --progress -j $(JOBS)
 	@SETUP=$(SETUP) scripts/python.sh test
 
@@ -33,11 +35,11 @@ bench: build  ## build, then measure speed on this machine
 	@build/bin/keel bench
 
 sanitize: build/asan-ubsan/build.ninja  ## run the tests under the address and undefined-behaviour sanitizers
-	@cmake --build build/asan-ubsan -j $(JOBS)
+	@cmake --build build/asan-ubsan --target keel_tests -j $(JOBS)
 	@ctest --preset asan-ubsan --progress -j $(JOBS)
 
 tsan: build/tsan/build.ninja  ## run the tests under the thread sanitizer
-	@cmake --build build/tsan -j $(JOBS)
+	@cmake --build build/tsan --target keel_tests -j $(JOBS)
 	@ctest --preset tsan --progress -j $(JOBS)
 
 fuzz: build/fuzz/build.ninja  ## fuzz for FUZZ_SECONDS

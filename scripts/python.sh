@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The Python package, from what make build has built. Everything lands in build/.
 #
-#   scripts/python.sh wheel  makes build/wheel/keel-*.whl
-#   scripts/python.sh test   also installs it into the virtual environment build/venv and runs python/tests there
+#   scripts/python.sh environment  makes and fills the virtual environment build/venv, where an index can be reached
+#   scripts/python.sh wheel        makes build/wheel/keel-*.whl
+#   scripts/python.sh test         also installs it into the virtual environment and runs python/tests there
 #
 # What is up to date is left alone. Without a package index the packages that are missing cannot be had: `wheel` then
 # fails, and `test` says what is left out and succeeds.
@@ -74,6 +75,7 @@ wheel() {
 
 why=""
 case ${1:-} in
+  environment) environment || true ;;
   wheel)
     environment || fail "$why, and the wheel needs scikit-build-core and nanobind"
     wheel
@@ -94,5 +96,5 @@ case ${1:-} in
     tail -n 1 "$log"
     exit $others
     ;;
-  *) fail "usage: scripts/python.sh wheel|test" ;;
+  *) fail "usage: scripts/python.sh environment|wheel|test" ;;
 esac
