@@ -6,8 +6,31 @@
 
 #include <algorithm>
 #include <atomic>
+#include <thread>
+#include <vector>
 
 namespace keel {
+namespace {
+
+// Calls body() on `workers` threads, the calling one among them.
+template <class Body>
+void run_on(int workers, const Body& body) {
+#ifdef __SANITIZE_THREAD__
+  // A thread sanitizer cannot look into oneTBB, which is not built for it, and would take its every hand-over for a
+  // race. Threads of the standard library do the same tasks where it can see them.
+  std::vector<std::jthread> others;
+  for (int i = 1; i < workers; ++i) others.emplace_back(body);
+  body();
+#else
+  tbb::task_arena arena(workers);
+  arena.execute([&] {
+    tbb::parallel_for(
+        0, workers, [&](int) { body(); }, tbb::simple_partitioner());
+  });
+#endif
+}
+
+}  // namespace
 
 void parallel_tasks(std::int64_t count, int threads, const std::function<void(std::int64_t)>& work) {
   int workers = static_cast<int>(std::min<std::int64_t>(threads, count));
@@ -20,14 +43,8 @@ void parallel_tasks(std::int64_t count, int threads, const std::function<void(st
     return;
   }
   std::atomic<std::int64_t> next = 0;
-  tbb::task_arena arena(workers);
-  arena.execute([&] {
-    tbb::parallel_for(
-        0, workers,
-        [&](int) {
-          for (std::int64_t i = next++; i < count; i = next++) work(i);
-        },
-        tbb::simple_partitioner());
+  run_on(workers, [&] {
+    for (std::int64_t i = next++; i < count; i = next++) work(i);
   });
 }
 

@@ -93,7 +93,7 @@ TEST(Strides, ThatLeadNowhereBecomePlain) {
   outputs.lse.strides = {wild, wild, wild};
   const Problem p = make_problem({&q, DType::f32, {1, 1, 1, 1}, {wild, wild, wild, wild}},
                                  {k, DType::f32, {1, 1, 2, 1}, {wild, wild, 1, wild}},
-                                 {v, DType::f32, {1, 1, 2, 1}, {wild, wild, -1, wild}},
+                                 {v + 1, DType::f32, {1, 1, 2, 1}, {wild, wild, -1, wild}},
                                  {&out, DType::f32, {1, 1, 1, 1}, {wild, wild, wild, wild}}, {}, outputs);
   EXPECT_EQ(p.q.strides, (std::array<std::int64_t, 4>{0, 0, 0, 1}));
   EXPECT_EQ(p.k.strides, (std::array<std::int64_t, 4>{0, 0, 1, 1}));
