@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <memory>
 #include <vector>
 
 #include "api/execute.h"
@@ -164,14 +165,15 @@ class BackwardRun {
     });
   }
 
-  // A task is a block of keys, of one head group or of all in turn. Blocks of the same head group follow each other
+  // A task is a block of keys, of one head group or of a chain of them. Blocks of the same head group follow each other
   // through its rows: a task waits for one that has begun before it, never for a later one.
   void run_blocks() {
     std::vector<std::int64_t> offsets = {0};
-    for (const HeadTask& head : heads_) offsets.push_back(offsets.back() + kernel_.head_bytes(call_, rows_of_head(head)));
+    for (const HeadTask& head : heads_)
+      offsets.push_back(offsets.back() + kernel_.head_bytes(call_, rows_of_head(head)));
     constexpr std::int64_t kAlign = 64;
-    std::vector<std::byte> memory(static_cast<std::size_t>(offsets.back() + kAlign));
-    auto* const base = memory.data() + (kAlign - reinterpret_cast<std::uintptr_t>(memory.data()) % kAlign) % kAlign;
+    const auto memory = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(offsets.back() + kAlign));
+    auto* const base = memory.get() + (kAlign - reinterpret_cast<std::uintptr_t>(memory.get()) % kAlign) % kAlign;
     std::vector<cpu::BackwardHead> heads;
     for (std::size_t at = 0; at < heads_.size(); ++at) heads.push_back(head_of_task(heads_[at], base + offsets[at]));
 
@@ -193,15 +195,18 @@ class BackwardRun {
           throw;
         }
       };
-      const auto count = std::ssize(heads_);
-      if (plan_.chain_heads) {
-        parallel_tasks(most, plan_.threads, [&](std::int64_t block) {
-          for (std::int64_t at = 0; at < count; ++at) take(block, static_cast<std::size_t>(at));
-        });
-      } else {
-        parallel_tasks(most * count, plan_.threads,
-                       [&](std::int64_t i) { take(i / count, static_cast<std::size_t>(i % count)); });
+      // Heads of a chain share sums of dbias: one task takes them in turn.
+      const std::int64_t lanes = plan_.chain_heads ? 1 : p_.kv_heads;
+      std::vector<std::vector<std::size_t>> chains(
+          static_cast<std::size_t>((plan_.chain_entries ? 1 : p_.entries()) * lanes));
+      for (std::size_t at = 0; at < heads_.size(); ++at) {
+        const std::int64_t entry = plan_.chain_entries ? 0 : heads_[at].entry;
+        chains[static_cast<std::size_t>(entry * lanes + (plan_.chain_heads ? 0 : heads_[at].kv_head))].push_back(at);
       }
+      const auto count = std::ssize(chains);
+      parallel_tasks(most * count, plan_.threads, [&](std::int64_t i) {
+        for (const std::size_t at : chains[static_cast<std::size_t>(i % count)]) take(i / count, at);
+      });
     }
     for_blocks_of_rows([&](std::size_t at, std::int64_t begin, std::int64_t end) {
       finish(heads[at], begin, end, thread_workspace(workspace_));
@@ -218,7 +223,8 @@ class BackwardRun {
     const std::int64_t step = 8 * plan_.tiles.row_block;
     for (std::size_t at = 0; at < heads_.size(); ++at) {
       const std::int64_t rows = rows_of_head(heads_[at]);
-      for (std::int64_t begin = 0; begin < rows; begin += step) blocks.push_back({at, begin, std::min(begin + step, rows)});
+      for (std::int64_t begin = 0; begin < rows; begin += step)
+        blocks.push_back({at, begin, std::min(begin + step, rows)});
     }
     parallel_tasks(std::ssize(blocks), plan_.threads, [&](std::int64_t i) {
       const Block& block = blocks[static_cast<std::size_t>(i)];

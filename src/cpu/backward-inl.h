@@ -45,7 +45,8 @@ struct RowNumbers {
 
 // Beyond this size an lse is too coarse to take weights from: rounded to float, it is off by up to 2e-6 here, by 1 from
 // 1e7 on. Such rows find their maximum and sum again.
-constexpr double kTrustedLse = 32;
+template <class T>
+constexpr T kTrustedLse = sizeof(T) == 4 ? 32 : 1000;
 
 // A head's memory from prepare() to finish(). With a null address only the size counts.
 template <class T>
@@ -200,25 +201,32 @@ class BackwardRunner {
     const std::int64_t keys = block.end - block.begin;
     if (call_.dk) std::fill_n(scratch_.dk, (keys + kRowTile) * scratch_.ldk, T{0});
     if (call_.dv) std::fill_n(scratch_.dv, (keys + kRowTile) * scratch_.ldv, T{0});
-    bool packed = false;
-    for (std::int64_t r = 0; r < rows_; r += f_.tiles.row_block) {
-      const std::int64_t rows = std::min(f_.tiles.row_block, rows_ - r);
-      FindKeys(r, rows);
-      const bool visible = !NeededKeys(scratch_.keys, rows, block).empty();
-      if (visible) {
-        if (!packed) PackKeys(block);
-        packed = true;
+    // Blocks of rows from the last to the first, counted as places: under a window a block of keys then begins with
+    // rows that the block before does not see, and comes last to those it shares with it. Rows after these see no
+    // earlier block of keys, and rows before them no later one, so nobody waits for what is left out.
+    const Range seen = RowsThatSee(block);
+    const std::int64_t step = f_.tiles.row_block, places = (rows_ + step - 1) / step;
+    const auto tell = [&](std::int64_t place) {
+      if (task.done != nullptr) task.done->store(place, std::memory_order_release);
+    };
+    if (!seen.empty()) {
+      PackKeys(block);
+      const std::int64_t last = (seen.end - 1) / step;
+      tell(places - 1 - last);
+      for (std::int64_t at = last; at >= seen.begin / step; --at) {
+        const std::int64_t r = at * step, rows = std::min(step, rows_ - r), place = places - 1 - at;
+        FindKeys(r, rows);
         LoadQueries(r, rows);
         LoadGradients(r, rows);
         TakeBlock(r, rows, block);
+        if (task.before != nullptr) {
+          while (task.before->load(std::memory_order_acquire) <= place) std::this_thread::yield();
+        }
+        if (call_.sums_dq()) AddToQueries(r, rows, block);
+        tell(place + 1);
       }
-      const std::int64_t index = r / f_.tiles.row_block;
-      if (task.before != nullptr) {
-        while (task.before->load(std::memory_order_acquire) <= index) std::this_thread::yield();
-      }
-      if (visible && call_.sums_dq()) AddToQueries(r, rows, block);
-      if (task.done != nullptr) task.done->store(index + 1, std::memory_order_release);
     }
+    tell(INT64_MAX);
     WriteKeys(block);
   }
 
@@ -257,6 +265,17 @@ class BackwardRunner {
 
   void LoadQuery(std::int64_t g, std::int64_t i, T factor, T* to) const {
     LoadRow<T>(f_.dtype, h_.q.data, g * h_.q.head_stride + i * h_.q.row_stride, h_.q.column_stride, f_.d_k, factor, to);
+  }
+
+  // The rows that lengths, causal mask and window let see any key of the block: those whose diagonal lies between
+  // block.begin − window_right and block.end − 1 + window_left.
+  Range RowsThatSee(Range block) const {
+    Range queries = {0, h_.q_len};
+    constexpr std::int64_t kUnbounded = INT64_MAX / 4;
+    if (f_.window_right < kUnbounded)
+      queries.begin = std::max(queries.begin, block.begin - f_.window_right - h_.diagonal);
+    if (f_.window_left < kUnbounded) queries.end = std::min(queries.end, block.end + f_.window_left - h_.diagonal);
+    return queries.empty() ? Range{0, 0} : Range{queries.begin * f_.group, queries.end * f_.group};
   }
 
   void FindKeys(std::int64_t r, std::int64_t rows) {
@@ -316,8 +335,9 @@ class BackwardRunner {
       LoadRow<T>(f_.dtype, head_.dout.data, g * head_.dout.head_stride + i * head_.dout.row_stride,
                  head_.dout.column_stride, f_.d_v, T{1}, dout);
       const T dlse = head_.dlse.data != nullptr ? RowValue(head_.dlse, g, i) : T{0};
-      numbers = {lse * static_cast<T>(kLog2E), 1, Dot(o, dout, scratch_.ldv) - dlse};
-      coarse = coarse || std::abs(lse) > static_cast<T>(kTrustedLse);
+      const T top = std::max(lse * static_cast<T>(kLog2E), std::numeric_limits<T>::lowest());  // −inf would be masked
+      numbers = {lse != lse ? lse : top, 1, Dot(o, dout, scratch_.ldv) - dlse};
+      coarse = coarse || std::abs(lse) > kTrustedLse<T>;
     }
     if (coarse) FindMaxima(r, rows);
     if (!call_.dsinks) return;
@@ -325,14 +345,15 @@ class BackwardRunner {
       const std::int64_t g = HeadOf(r + x);
       const RowNumbers<T>& row = memory_.numbers[r + x];
       const bool masked = row.top == static_cast<T>(-INFINITY);
-      const double p = masked ? 0.0 : std::exp2(SinkOf(g) * kLog2E - row.top) * row.norm;
+      const double p = masked ? 0.0 : std::exp2(static_cast<double>(SinkOf(g)) - row.top) * row.norm;
       static_cast<double*>(head_.dsinks.data)[g * head_.dsinks.head_stride + Query(r + x) * head_.dsinks.row_stride] =
           masked ? 0.0 : -p * static_cast<double>(row.delta);
     }
   }
 
-  double SinkOf(std::int64_t g) const {
-    return LoadOne<double>(f_.sinks_dtype, h_.sinks.data, g * h_.sinks.head_stride);
+  // In units of log 2, rounded as it was when it joined the sum.
+  T SinkOf(std::int64_t g) const {
+    return LoadOne<T>(f_.sinks_dtype, h_.sinks.data, g * h_.sinks.head_stride) * static_cast<T>(kLog2E);
   }
 
   // The maximum and sum of the rows whose lse is too coarse, as the forward pass finds them.
@@ -358,9 +379,9 @@ class BackwardRunner {
     for (std::int64_t x = 0; x < rows; ++x) {
       RowNumbers<T>& numbers = memory_.numbers[r + x];
       RowState<T>& state = scratch_.states[x];
-      if (!(std::abs(numbers.top) > static_cast<T>(kTrustedLse * kLog2E)) || std::isinf(numbers.top)) continue;
+      if (!(std::abs(numbers.top) > kTrustedLse<T> * static_cast<T>(kLog2E)) || std::isinf(numbers.top)) continue;
       if (h_.sinks.data != nullptr) {
-        const T sink = static_cast<T>(SinkOf(HeadOf(r + x)) * kLog2E);
+        const T sink = SinkOf(HeadOf(r + x));
         if (!(sink <= state.m)) Raise(state, sink);
         if (sink != static_cast<T>(-INFINITY)) state.l += Exp2Scalar(sink - state.m);
       }
@@ -478,12 +499,15 @@ class BackwardRunner {
     return visible;
   }
 
+  // 1 − tanh²(x/c) = 4e/(1 + e)² with e = exp(−2|x|/c), which does not cancel where tanh is near 1.
   void FindSlope(Range computed, const T* s) {
     const hn::ScalableTag<T> d;
-    const auto cap = hn::Set(d, static_cast<T>(kLn2 / f_.softcap));
+    const auto cap = hn::Set(d, static_cast<T>(-2 / f_.softcap));  // s is in units of log 2 already
+    const auto one = hn::Set(d, T{1}), four = hn::Set(d, T{4});
     for (std::int64_t y = computed.begin; y < computed.end; y += scratch_.lanes) {
-      const auto tanh = Tanh(d, hn::Mul(hn::Load(d, s + y), cap));
-      hn::Store(hn::NegMulAdd(tanh, tanh, hn::Set(d, T{1})), d, scratch_.slope + y);
+      const auto e = Exp2(d, hn::Mul(hn::Abs(hn::Load(d, s + y)), cap));
+      const auto sum = hn::Add(one, e);
+      hn::Store(hn::Div(hn::Mul(four, e), hn::Mul(sum, sum)), d, scratch_.slope + y);
     }
   }
 
@@ -506,7 +530,15 @@ class BackwardRunner {
     }
     const MutableRows& to = head_.dbias_sums;
     T* const sums = static_cast<T*>(to.data) + row.g * to.head_stride + row.i * to.row_stride + j * to.column_stride;
-    for (std::int64_t y = 0; y < keys; ++y) sums[y * to.column_stride] += ds[row.seen.begin + y];
+    const T* const from = ds + row.seen.begin;
+    std::int64_t y = 0;
+    if (to.column_stride == 1) {
+      const hn::ScalableTag<T> d;
+      for (; y + scratch_.lanes <= keys; y += scratch_.lanes) {
+        hn::StoreU(hn::Add(hn::LoadU(d, sums + y), hn::LoadU(d, from + y)), d, sums + y);
+      }
+    }
+    for (; y < keys; ++y) sums[y * to.column_stride] += from[y];
   }
 
   // The rows that see each tile of keys: all of them, but under a causal mask or a window.

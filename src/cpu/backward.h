@@ -40,8 +40,9 @@ struct BackwardHead {
   std::byte* memory = nullptr;  // head_bytes(), kept from prepare() to finish()
 };
 
-// The keys [block·key_block, (block + 1)·key_block) against all rows. `before` is how many blocks of rows the task of
-// the preceding keys has done, `done` how many this one has; null where one thread does the tasks in order.
+// The keys [block·key_block, (block + 1)·key_block) against all rows. `done` counts the blocks of rows that the task
+// has added to, from the last row to the first, and `before` is that of the preceding keys' task; null where one thread
+// does the tasks in order.
 struct BackwardTask {
   const BackwardHead* head = nullptr;
   std::int64_t block = 0;

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/dropout.h"
 #include "cpu/exp2-inl.h"
@@ -101,6 +102,16 @@ HWY_INLINE hn::Mask<D> LoadByteMask(D d, const std::uint8_t* bytes) {
   }
 }
 
+// bias·log₂e, where what is finite stays so: the lowest float, a mask in all but name, must not become −inf.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V InUnitsOfLog2(D d, V bias) {
+  using T = hn::TFromD<D>;
+  const V infinity = hn::Set(d, static_cast<T>(INFINITY));
+  const V scaled = hn::Mul(bias, hn::Set(d, static_cast<T>(kLog2E)));
+  const auto over = hn::And(hn::Eq(hn::Abs(scaled), infinity), hn::Ne(hn::Abs(bias), infinity));
+  return hn::IfThenElse(over, hn::CopySign(hn::Set(d, std::numeric_limits<T>::max()), bias), scaled);
+}
+
 // Softcap, bias, ALiBi and every mask on one row's block. Returns how many keys stay visible. A hidden key's score is
 // replaced, not added to, so a NaN in it goes no further.
 template <class T>
@@ -130,7 +141,6 @@ HWY_NOINLINE std::int64_t ApplyDenseTerms(const ForwardCall& call, const Forward
   const bool capped = call.softcap > 0, biased = head.bias.data != nullptr, masked = head.mask.data != nullptr;
   const auto cap_in = hn::Set(d, static_cast<T>(capped ? kLn2 / call.softcap : 0));
   const auto cap_out = hn::Set(d, static_cast<T>(call.softcap * kLog2E));
-  const auto log2e = hn::Set(d, static_cast<T>(kLog2E));
   const bool sloped = head.alibi.data != nullptr;
   const T slope =
       sloped ? LoadOne<T>(call.alibi_dtype, head.alibi.data, row.g * head.alibi.head_stride) * static_cast<T>(kLog2E)
@@ -146,7 +156,7 @@ HWY_NOINLINE std::int64_t ApplyDenseTerms(const ForwardCall& call, const Forward
     if (capped) v = hn::Mul(cap_out, Tanh(d, hn::Mul(v, cap_in)));
     if (biased) {
       const auto bias = hn::Load(d, scratch.bias + x);
-      v = hn::MulAdd(bias, log2e, v);
+      v = hn::Add(v, InUnitsOfLog2(d, bias));
       keep = hn::And(keep, hn::Ne(bias, hidden));
     }
     if (sloped) {

@@ -202,14 +202,21 @@ Plan make_plan(const BackwardProblem& problem, const Machine& machine, const For
   const std::int64_t blocks = std::max<std::int64_t>(parts(extent.keys, tiles.key_block), 1);
   plan.split_keys =
       (threads > 1 && shared) || forced.split_keys.value_or(threads > 1 && extent.heads < kTasksPerThread * threads);
-  plan.chain_heads = plan.split_keys && shared;
-  if (plan.chain_heads) {
-    because("a task takes its keys through all heads: dbias is summed over them");
+  plan.chain_entries = plan.split_keys && summed(0);
+  plan.chain_heads = plan.split_keys && summed(1);
+  if (plan.split_keys && shared) {
+    because("a task takes its keys through ",
+            !summed(1)   ? "all entries"
+            : !summed(0) ? "all heads"
+                         : "all heads of all entries",
+            ": dbias is summed over them");
   } else if (plan.split_keys) {
     because("a task is one of ", blocks, " blocks of keys: ", extent.heads, " head groups are too few for ", threads,
             " threads");
   }
-  plan.tasks = plan.chain_heads ? blocks : extent.heads * (plan.split_keys ? blocks : 1);
+  const std::int64_t chains =
+      (plan.chain_entries ? 1 : p.entries()) * (plan.chain_heads ? 1 : std::max<std::int64_t>(p.kv_heads, 1));
+  plan.tasks = chains * (plan.split_keys ? blocks : 1);
   plan.threads = static_cast<int>(std::clamp<std::int64_t>(plan.tasks, 1, threads));
   const cpu::BackwardCall call = backward_call(problem, plan);
   const std::int64_t head_bytes = kernel.head_bytes(call, extent.rows);

@@ -18,8 +18,9 @@ struct Plan {
   Kernel kernel = Kernel::reference;
   std::int64_t target = 0;  // SIMD target, as Highway counts them
   cpu::Tiles tiles;
-  bool split_keys = false;   // chunks of keys become tasks of their own, merged in order
-  bool chain_heads = false;  // backward: a task takes its block of keys through all heads, which share sums of dbias
+  bool split_keys = false;  // chunks of keys become tasks of their own, merged in order
+  bool chain_entries = false,
+       chain_heads = false;  // backward: one task takes these in turn, as they share sums of dbias
   int threads = 1;
   std::int64_t tasks = 1;
   std::int64_t workspace_bytes = 0;  // beyond inputs and outputs, all threads together
