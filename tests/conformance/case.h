@@ -88,15 +88,18 @@ struct Case {
   Weights weights = Weights::none;
   bool heads = false;
 
-  // Whether a backward pass makes sense; it is asked for every gradient there is. It does not for infinite scores, nor
-  // where a score is so large that an lse rounded to its dtype no longer tells the weights (extreme, minus_1e30).
-  bool gradients = true;
-  bool dlse = false;  // the backward pass gets a gradient by lse
+  bool gradients = true;  // whether a backward pass is tried, and asked for every gradient there is
+  bool dlse = false;      // the backward pass gets a gradient by lse
 
   std::vector<std::string> features;  // "factor=level" of what the table combines; empty for cases written by hand
 };
 
 // Every field that differs from the default, for failure messages.
+// Whether an lse rounded to its dtype still tells the weights: not beside infinite or huge scores.
+inline bool lse_tells_weights(const Case& c) {
+  return c.values != Values::extreme && c.values != Values::inf_visible && c.bias != BiasKind::minus_1e30;
+}
+
 std::string describe(const Case& c);
 
 }  // namespace keel::conformance

@@ -106,10 +106,7 @@ Factor mask_factor() {
 
 Factor bias_factor() {
   const auto bias = [](BiasKind kind, bool f32, Broadcast broadcast) {
-    return [=](Case& c) {
-      c.bias = kind, c.bias_f32 = f32, c.bias_broadcast = broadcast;
-      if (kind == BiasKind::minus_1e30) c.gradients = false;
-    };
+    return [=](Case& c) { c.bias = kind, c.bias_f32 = f32, c.bias_broadcast = broadcast; };
   };
   return {"bias",
           {{"none", [](Case&) {}},
@@ -167,10 +164,10 @@ Factor value_factor() {
           {{"normal", values(Values::normal)},
            {"flat", values(Values::flat)},
            {"huge", values(Values::huge)},
-           {"extreme", [](Case& c) { c.values = Values::extreme, c.gradients = false; }},
+           {"extreme", [](Case& c) { c.values = Values::extreme; }},
            {"nan_hidden", values(Values::nan_hidden)},
            {"nan_visible", values(Values::nan_visible)},
-           {"inf_visible", [](Case& c) { c.values = Values::inf_visible, c.gradients = false; }}}};
+           {"inf_visible", [](Case& c) { c.values = Values::inf_visible; }}}};
 }
 
 Factor output_factor() {

@@ -121,7 +121,6 @@ void choose_values_and_outputs(Generator& random, Case& c) {
   constexpr Values special[] = {Values::flat,       Values::huge,        Values::extreme,
                                 Values::nan_hidden, Values::nan_visible, Values::inf_visible};
   if (random.chance(0.5)) c.values = random.chance(0.5) ? Values::nan_hidden : random.pick(special);
-  c.gradients = c.values != Values::extreme && c.values != Values::inf_visible && c.bias != BiasKind::minus_1e30;
   c.lse = random.chance(0.3);
   c.statistics = random.chance(0.4);
   c.heads = random.chance(0.3);

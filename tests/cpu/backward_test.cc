@@ -183,6 +183,56 @@ TEST_P(Backward, WeightsDoNotNeedAnLseThatHoldsThem) {
   for (std::size_t j = 0; j < 100; ++j) EXPECT_NEAR(x.dv[j], weights[700 + j], 1e-14);
 }
 
+// The lowest float is what many mask with. A row that has nothing else is not masked: its weights are equal.
+TEST_P(Backward, TheLowestFloatAsABiasLeavesWeights) {
+  constexpr std::int64_t n = 20, d = 8;
+  std::vector<float> q(n * d), k(n * d), v(n * d, 1.0f), out(n * d), lse(n), dout(n * d, 1.0f), dv(n * d);
+  conformance::Generator random(3);
+  for (auto* x : {&q, &k}) {
+    for (float& value : *x) value = static_cast<float>(random.normal());
+  }
+  const auto tensor = [](auto& x) { return view(x.data(), {1, 1, n, d}); };
+  for (const float lowest : {std::numeric_limits<float>::lowest(), -2.4e38f}) {
+    std::vector<float> bias(1, lowest);
+    Options options;
+    options.bias = view(bias.data(), {1, 1, 1, 1});
+    run_forced(tensor(q), tensor(k), tensor(v), tensor(out), options, {.lse = row_view(lse.data(), {1, 1, n})},
+               {.target = target()});
+    for (const float x : out) EXPECT_NEAR(x, 1.0f, 1e-6f);
+    run_forced({.q = tensor(q),
+                .k = tensor(k),
+                .v = tensor(v),
+                .out = tensor(out),
+                .lse = row_view(lse.data(), {1, 1, n}),
+                .dout = tensor(dout)},
+               {.dv = tensor(dv)}, options, {.target = target()});
+    for (const float x : dv) EXPECT_NEAR(x, 1.0f, 1e-5f);
+  }
+}
+
+// A sink that takes nearly all: its gradient must not see how its logit was rounded.
+TEST_P(Backward, LargeSinksHaveExactGradients) {
+  constexpr std::int64_t n = 8, d = 8;
+  std::vector<float> q(n * d, 0.1f), k(n * d, 0.1f), v(n * d), out(n * d), lse(n), dlse(n, 1.0f), dout(n * d), dsink(1);
+  const auto tensor = [](auto& x) { return view(x.data(), {1, 1, n, d}); };
+  for (const float logit : {1234.5f, 12345.6f, 100003.0f}) {
+    std::vector<float> sink(1, logit);
+    Options options;
+    options.sinks = head_view(sink.data(), {1});
+    run_forced(tensor(q), tensor(k), tensor(v), tensor(out), options, {.lse = row_view(lse.data(), {1, 1, n})},
+               {.target = target()});
+    run_forced({.q = tensor(q),
+                .k = tensor(k),
+                .v = tensor(v),
+                .out = tensor(out),
+                .lse = row_view(lse.data(), {1, 1, n}),
+                .dout = tensor(dout),
+                .dlse = row_view(dlse.data(), {1, 1, n})},
+               {.dsinks = head_view(dsink.data(), {1})}, options, {.target = target()});
+    EXPECT_NEAR(dsink[0], 8.0f, 1e-5f) << logit;
+  }
+}
+
 KEEL_ON_EVERY_TARGET(Backward);
 
 }  // namespace
