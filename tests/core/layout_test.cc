@@ -50,7 +50,8 @@ Layout random_layout(conformance::Generator& random) {
 
 std::string text(const Layout& x) {
   std::string s = std::to_string(x.base) + " item " + std::to_string(x.item);
-  for (int i = 0; i < x.rank; ++i) s += " " + std::to_string(x.shape[i]) + "*" + std::to_string(x.strides[i]);
+  for (int i = 0; i < x.rank; ++i)
+    s.append(" ").append(std::to_string(x.shape[i])).append("*").append(std::to_string(x.strides[i]));
   return s;
 }
 
