@@ -12,7 +12,7 @@ namespace keel {
 // How many random problems a target gets: KEEL_RANDOM_PROBLEMS, for long runs, or enough for every day.
 inline std::uint64_t random_problems() {
   const char* const asked = std::getenv("KEEL_RANDOM_PROBLEMS");
-  return asked != nullptr ? std::strtoull(asked, nullptr, 10) : 300;
+  return asked != nullptr ? std::strtoull(asked, nullptr, 10) : 150;
 }
 
 class OnTarget : public testing::TestWithParam<std::size_t> {
