@@ -45,7 +45,7 @@ void for_rows(const Problem& p, Visit visit) {
             size += std::fabs(load_at(o.alibi, h)) * static_cast<double>(std::abs(i + p.diagonal(entry) - j));
           }
           sized.score_size[j] = size;
-          sized.mean += row.p[j] * size;
+          if (row.p[j] != 0.0) sized.mean += row.p[j] * size;  // an infinite score of −inf has no weight, and no error
         }
         visit(entry, h, i, sized);
       }
@@ -64,7 +64,7 @@ void add(Magnitude& x, double value, double factor, std::int64_t b, std::int64_t
   const std::size_t at =
       x.plain.place(shape[0] == 1 ? 0 : b, shape[1] == 1 ? 0 : h, shape[2] == 1 ? 0 : i, shape[3] == 1 ? 0 : j);
   x.plain.values[at] += value;
-  x.amplified.values[at] += value * factor;
+  if (value != 0.0) x.amplified.values[at] += value * factor;  // likewise
 }
 
 Magnitude like(const Dense& x) {
