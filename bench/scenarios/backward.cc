@@ -34,14 +34,7 @@ std::vector<Row> backward_rows(bool quick) {
        {Case{.q_heads = h, .kv_heads = h, .backward = true},
         Case{.q_heads = h, .kv_heads = h, .causal = Causal::top_left, .backward = true},
         Case{.q_heads = 1, .kv_heads = 1, .n_q = quick ? 4096 : 8192, .n_k = quick ? 4096 : 8192, .backward = true}}) {
-    Case two = one;
-    two.threads = 2;
-    rows.push_back({.subject = two,
-                    .metric = Metric::speedup,
-                    .baseline = one,
-                    .baseline_name = "one thread",
-                    .goal = 1.8,
-                    .about = About::threads});
+    rows.push_back(two_threads(one, 1.8));
   }
   const std::int64_t n = quick ? 8192 : 65536;
   Row memory{.subject = {.q_heads = 1, .kv_heads = 1, .n_q = n, .n_k = n, .backward = true, .threads = 0},

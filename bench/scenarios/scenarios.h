@@ -20,6 +20,9 @@ std::span<const Scenario> scenarios();
 // Enough heads for a call to be a call, few enough for many of them.
 constexpr std::int64_t heads(bool quick) { return quick ? 2 : 4; }
 
+// Two threads against one.
+Row two_threads(const Case& one, double goal);
+
 std::vector<Row> forward_rows(bool quick);
 std::vector<Row> head_size_rows(bool quick);
 std::vector<Row> target_rows(bool quick);

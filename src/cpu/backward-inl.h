@@ -26,6 +26,8 @@
 
 #include "core/dropout.h"
 #include "cpu/backward.h"
+#include "cpu/backward_row-inl.h"
+#include "cpu/backward_scratch-inl.h"
 #include "cpu/gemm-inl.h"
 #include "cpu/mask-inl.h"
 #include "cpu/pack-inl.h"
@@ -36,139 +38,10 @@ HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// What a row brings into every block: p = 2^(s − top)·norm and δ. Usually top is lse·log₂e and norm 1. A row that sees
-// nothing has top = −inf.
-template <class T>
-struct RowNumbers {
-  T top, norm, delta;
-};
-
 // Beyond this size an lse is too coarse to take weights from: rounded to float, it is off by up to 2e-6 here, by 1 from
 // 1e7 on. Such rows find their maximum and sum again.
 template <class T>
 constexpr T kTrustedLse = sizeof(T) == 4 ? 32 : 1000;
-
-// A head's memory from prepare() to finish(). With a null address only the size counts.
-template <class T>
-struct HeadMemory {
-  RowNumbers<T>* numbers = nullptr;  // (rows)
-  T* dq = nullptr;                   // (rows, ldk): Σ_j ds_ij k_j
-  std::int64_t ldk = 0, bytes = 0;
-
-  HeadMemory(const BackwardCall& call, std::int64_t rows, std::byte* memory) {
-    const auto lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
-    ldk = (call.forward.d_k + lanes - 1) / lanes * lanes;
-    const std::int64_t padded = rows + kRowTile;
-    numbers = reinterpret_cast<RowNumbers<T>*>(memory);
-    bytes = AlignUp(padded * static_cast<std::int64_t>(sizeof(RowNumbers<T>)));
-    dq = reinterpret_cast<T*>(memory + bytes);
-    if (call.sums_dq()) bytes += AlignUp(padded * ldk * static_cast<std::int64_t>(sizeof(T)));
-  }
-};
-
-// A thread's scratch memory. With a null workspace only the size counts.
-template <class T>
-struct BackwardScratch {
-  std::int64_t lanes, panel, row_tiles;
-  std::int64_t ldk, ldv, lds;  // elements a row
-  T *k_panels, *v_panels;      // (key_block / panel, d, panel)
-  T *k, *dk, *dv;              // (key_block, ldk or ldv)
-  T *q, *dout;                 // (row_block, ldk or ldv), q times scale·log₂e
-  T *s, *t;                    // (row_block, lds): scores, then weights; dp, then ds
-  T *ones, *slope, *kept;      // ones: (kRowTile); the softcap's slope and dropout's multipliers of a row
-  Range* keys;                 // (row_block) what a row sees of all keys
-  Range* needed;               // (row_tiles) keys of the block that a tile of rows sees
-  Range* rows;                 // (key_block / kRowTile) rows that see a tile of keys
-  RowState<T>* states;         // (row_block)
-  DenseScratch<T> dense;
-  std::int64_t bytes = 0;
-
-  BackwardScratch(const BackwardCall& call, std::byte* workspace) {
-    const ForwardCall& f = call.forward;
-    lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
-    panel = kTileVectors * lanes;
-    const auto whole = [](std::int64_t n, std::int64_t of) { return (n + of - 1) / of * of; };
-    const std::int64_t block_rows = whole(f.tiles.row_block, kRowTile), block_keys = whole(f.tiles.key_block, panel);
-    const std::int64_t padded_keys = block_keys + kRowTile;
-    row_tiles = block_rows / kRowTile;
-    ldk = whole(f.d_k, lanes);
-    ldv = whole(f.d_v, lanes);
-    lds = whole(padded_keys, lanes) + lanes;  // not a power of two, which would collide in the first-level cache
-    const auto take = [&]<class U>(U*& pointer, std::int64_t count) {
-      pointer = reinterpret_cast<U*>(workspace + bytes);
-      bytes += AlignUp(count * static_cast<std::int64_t>(sizeof(U)));
-    };
-    take(k_panels, block_keys * f.d_k);
-    take(v_panels, block_keys * f.d_v);
-    take(k, block_keys * ldk);
-    take(dk, padded_keys * ldk);
-    take(dv, padded_keys * ldv);
-    take(q, block_rows * ldk);
-    take(dout, block_rows * ldv);
-    take(s, block_rows * lds);
-    take(t, block_rows * lds);
-    take(ones, kRowTile);
-    take(slope, lds);
-    take(kept, lds);
-    take(keys, block_rows);
-    take(needed, row_tiles);
-    take(rows, padded_keys / kRowTile + 1);
-    take(states, block_rows);
-    take(dense.bias, block_keys);
-    take(dense.mask, block_keys + HWY_MAX_BYTES);
-  }
-};
-
-template <class T>
-HWY_INLINE T Dot(const T* HWY_RESTRICT a, const T* HWY_RESTRICT b, std::int64_t n) {  // whole vectors
-  const hn::ScalableTag<T> d;
-  auto sum = hn::Zero(d);
-  for (std::int64_t c = 0; c < n; c += static_cast<std::int64_t>(hn::Lanes(d))) {
-    sum = hn::MulAdd(hn::Load(d, a + c), hn::Load(d, b + c), sum);
-  }
-  return hn::GetLane(hn::SumOfLanes(d, sum));
-}
-
-template <class T>
-HWY_INLINE bool AllFinite(const T* values, std::int64_t n) {  // whole vectors
-  const hn::ScalableTag<T> d;
-  auto worst = hn::Zero(d);  // x·0 is 0 for finite x and NaN otherwise
-  for (std::int64_t c = 0; c < n; c += static_cast<std::int64_t>(hn::Lanes(d))) {
-    worst = hn::MulAdd(hn::Load(d, values + c), hn::Zero(d), worst);
-  }
-  return hn::AllFalse(d, hn::IsNaN(worst));
-}
-
-// Passes 3 and 3' of a row: s becomes p and, with kGradient, t = dp becomes ds. Both are 0 where s is −inf, whatever
-// dp holds there: it belongs to a hidden key, or to a weight of 0.
-template <class T, bool kGradient>
-HWY_INLINE void Weigh(const RowNumbers<T>& row, Range computed, T* HWY_RESTRICT s, T* HWY_RESTRICT t) {
-  const hn::ScalableTag<T> d;
-  const auto n = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto top = hn::Set(d, row.top), norm = hn::Set(d, row.norm), delta = hn::Set(d, row.delta);
-  const auto none = hn::Set(d, static_cast<T>(-INFINITY));
-  for (std::int64_t x = computed.begin; x < computed.end; x += n) {
-    const auto score = hn::Load(d, s + x);
-    const auto hidden = hn::Eq(score, none);
-    const auto p = hn::IfThenZeroElse(hidden, hn::Mul(Exp2(d, hn::Sub(score, top)), norm));
-    hn::Store(p, d, s + x);
-    if constexpr (kGradient) {
-      const auto ds = hn::Mul(p, hn::Sub(hn::Load(d, t + x), delta));
-      hn::Store(hn::IfThenZeroElse(hidden, ds), d, t + x);
-    }
-  }
-}
-
-// x ∘= y, where 0 stays 0 whatever y is: a hidden key's slope may be NaN.
-template <class T>
-HWY_INLINE void Multiply(T* HWY_RESTRICT x, const T* HWY_RESTRICT y, Range range) {
-  const hn::ScalableTag<T> d;
-  for (std::int64_t c = range.begin; c < range.end; c += static_cast<std::int64_t>(hn::Lanes(d))) {
-    const auto value = hn::Load(d, x + c);
-    const auto zero = hn::Eq(value, hn::Zero(d));
-    hn::Store(hn::IfThenZeroElse(zero, hn::Mul(value, hn::Load(d, y + c))), d, x + c);
-  }
-}
 
 template <class T>
 class BackwardRunner {
@@ -245,7 +118,7 @@ class BackwardRunner {
       }
       if (call_.dq) {
         StoreRow<T>(f_.dtype, head_.dq.data, g * head_.dq.head_stride + i * head_.dq.row_stride, head_.dq.column_stride,
-                    f_.d_k, masked ? T{0} : static_cast<T>(ScaleOf(g, i)), sums);
+                    f_.d_k, masked ? T{0} : static_cast<T>(ScaleOf(f_, h_, g, i)), sums);
       }
     }
   }
@@ -253,11 +126,6 @@ class BackwardRunner {
  private:
   std::int64_t Query(std::int64_t r) const { return r / f_.group; }
   std::int64_t HeadOf(std::int64_t r) const { return r % f_.group; }
-
-  double ScaleOf(std::int64_t g, std::int64_t i) const {
-    if (h_.scale.data == nullptr) return f_.scale;
-    return LoadOne<double>(f_.scale_dtype, h_.scale.data, g * h_.scale.head_stride + i * h_.scale.row_stride);
-  }
 
   T RowValue(const Rows& rows, std::int64_t g, std::int64_t i) const {
     return static_cast<const T*>(rows.data)[g * rows.head_stride + i * rows.row_stride];
@@ -297,7 +165,7 @@ class BackwardRunner {
       std::fill(to + (masked ? 0 : f_.d_k), to + ld, T{0});
       if (masked) continue;
       const std::int64_t i = Query(r + x), g = HeadOf(r + x);
-      LoadQuery(g, i, static_cast<T>(ScaleOf(g, i) * kLog2E), to);
+      LoadQuery(g, i, static_cast<T>(ScaleOf(f_, h_, g, i) * kLog2E), to);
     }
     ZeroTail(scratch_.q, rows, ld);
     finite_q_ = AllFinite(scratch_.q, rows * ld);
@@ -345,15 +213,10 @@ class BackwardRunner {
       const std::int64_t g = HeadOf(r + x);
       const RowNumbers<T>& row = memory_.numbers[r + x];
       const bool masked = row.top == static_cast<T>(-INFINITY);
-      const double p = masked ? 0.0 : std::exp2(static_cast<double>(SinkOf(g)) - row.top) * row.norm;
+      const double p = masked ? 0.0 : std::exp2(static_cast<double>(SinkOf<T>(f_, h_, g)) - row.top) * row.norm;
       static_cast<double*>(head_.dsinks.data)[g * head_.dsinks.head_stride + Query(r + x) * head_.dsinks.row_stride] =
           masked ? 0.0 : -p * static_cast<double>(row.delta);
     }
-  }
-
-  // In units of log 2, rounded as it was when it joined the sum.
-  T SinkOf(std::int64_t g) const {
-    return LoadOne<T>(f_.sinks_dtype, h_.sinks.data, g * h_.sinks.head_stride) * static_cast<T>(kLog2E);
   }
 
   // The maximum and sum of the rows whose lse is too coarse, as the forward pass finds them.
@@ -380,11 +243,7 @@ class BackwardRunner {
       RowNumbers<T>& numbers = memory_.numbers[r + x];
       RowState<T>& state = scratch_.states[x];
       if (!(std::abs(numbers.top) > kTrustedLse<T> * static_cast<T>(kLog2E)) || std::isinf(numbers.top)) continue;
-      if (h_.sinks.data != nullptr) {
-        const T sink = SinkOf(HeadOf(r + x));
-        if (!(sink <= state.m)) Raise(state, sink);
-        if (sink != static_cast<T>(-INFINITY)) state.l += Exp2Scalar(sink - state.m);
-      }
+      if (h_.sinks.data != nullptr) JoinSink(SinkOf<T>(f_, h_, HeadOf(r + x)), state);
       numbers.top = state.m;
       numbers.norm = T{1} / state.l;
     }

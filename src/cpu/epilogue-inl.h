@@ -60,11 +60,7 @@ void WriteRows(const ForwardCall& call, const ForwardTask& task, const States<T>
     const double max = state.l != state.l && state.m != static_cast<T>(INFINITY) ? NAN : state.m;
     T factor = 1;
     if (head.sinks.data != nullptr && state.visible > 0) {
-      const T sink = LoadOne<T>(call.sinks_dtype, head.sinks.data, g * head.sinks.head_stride) * static_cast<T>(kLog2E);
-      if (!(sink <= state.m)) factor = Raise(state, sink);
-      const T p = sink == static_cast<T>(-INFINITY) ? T{0} : Exp2Scalar(sink - state.m);
-      state.l += p;
-      if (p > 0) state.w += p * (sink - state.m);
+      factor = JoinSink(SinkOf<T>(call, head, g), state);
     }
     const bool masked = state.visible == 0;
     // A row whose visible scores are all −inf has l = 0: 0/0.

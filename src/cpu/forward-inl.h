@@ -79,10 +79,7 @@ class ForwardTaskRunner {
       const Range keys = VisibleKeys(call_, head_, i);
       scratch_.keys[r] = keys;
       if (!keys.empty()) all_keys_ = {std::min(all_keys_.begin, keys.begin), std::max(all_keys_.end, keys.end)};
-      const double scale = head_.scale.data == nullptr
-                               ? call_.scale
-                               : LoadOne<double>(call_.scale_dtype, head_.scale.data,
-                                                 g * head_.scale.head_stride + i * head_.scale.row_stride);
+      const double scale = ScaleOf(call_, head_, g, i);
       LoadRow<T>(call_.dtype, head_.q.data, g * head_.q.head_stride + i * head_.q.row_stride, head_.q.column_stride,
                  call_.d_k, static_cast<T>(scale * kLog2E), scratch_.q + r * scratch_.ldq);
     }

@@ -24,6 +24,18 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 HWY_INLINE Range Clip(Range range, Range to) { return {std::max(range.begin, to.begin), std::min(range.end, to.end)}; }
 
+// The scale of query i of head g of the group.
+HWY_INLINE double ScaleOf(const ForwardCall& call, const ForwardHead& head, std::int64_t g, std::int64_t i) {
+  if (head.scale.data == nullptr) return call.scale;
+  return LoadOne<double>(call.scale_dtype, head.scale.data, g * head.scale.head_stride + i * head.scale.row_stride);
+}
+
+// The sink of head g of the group, in units of log 2.
+template <class T>
+HWY_INLINE T SinkOf(const ForwardCall& call, const ForwardHead& head, std::int64_t g) {
+  return LoadOne<T>(call.sinks_dtype, head.sinks.data, g * head.sinks.head_stride) * static_cast<T>(kLog2E);
+}
+
 // The keys that lengths, causal mask and window leave to query i. Causal masks and windows need nothing else: a tile of
 // rows and keys is skipped where the ranges of its rows miss it, and needs no mask where they all cover it.
 HWY_INLINE Range VisibleKeys(const ForwardCall& call, const ForwardHead& head, std::int64_t i) {

@@ -178,6 +178,16 @@ HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, Range computed, bool whole, RowState<T
   return factor;
 }
 
+// A sink, in units of log 2, joins the row's sum; returns the factor for its output.
+template <class T>
+HWY_INLINE T JoinSink(T sink, RowState<T>& state) {
+  const T factor = sink <= state.m ? T{1} : Raise(state, sink);
+  const T p = sink == static_cast<T>(-INFINITY) ? T{0} : Exp2Scalar(sink - state.m);
+  state.l += p;
+  if (p > 0) state.w += p * (sink - state.m);
+  return factor;
+}
+
 // `other`, over later keys, joins `state`: state.o and other.o must take the two factors.
 template <class T>
 HWY_INLINE void JoinStates(RowState<T>& state, RowState<T> other, T& state_factor, T& other_factor) {
