@@ -23,82 +23,108 @@ namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-// Scores of MR rows against a vector of keys; q is transposed, (d_k, MR). Squares of k are transposed in registers and
-// go straight into the sums. A square takes as many shuffles as MR = 4 rows take multiply-adds; packing it first would
-// add a trip through memory.
+// Vectors of keys that MR rows take at a time: the chains of one would wait for the latency of their own additions, two
+// with their columns need half of 32 registers.
+template <int MR>
+constexpr int kStreamedVectors = HWY_TARGET == HWY_AVX3 || MR <= 2 ? 2 : 1;
+
+// Scores of MR rows against kStreamedVectors vectors of keys; q is transposed, (d_k, MR). Columns of k are transposed
+// in registers and go straight into the sums: packing them first would add a trip through memory. Bound by the ports
+// that shuffle and multiply.
 template <int MR, class S>
 HWY_NOINLINE void StreamedScoresTile(const float* HWY_RESTRICT q, const S* HWY_RESTRICT k, std::ptrdiff_t stride,
-                                     std::ptrdiff_t d_k, float* HWY_RESTRICT s, std::ptrdiff_t lds,
-                                     const std::byte* ahead) {
+                                     std::ptrdiff_t d_k, float* HWY_RESTRICT s, std::ptrdiff_t lds, const S* ahead) {
   const hn::ScalableTag<float> d;
-  constexpr std::ptrdiff_t columns = kSquareColumns<S, float>;
-  FloatVector sum[MR];
-  for (int r = 0; r < MR; ++r) sum[r] = hn::Zero(d);
-  const auto add = [&](const float* at, FloatVector column) {
-    for (int r = 0; r < MR; ++r) sum[r] = hn::MulAdd(hn::Set(d, at[r]), column, sum[r]);
-  };
+  constexpr int kVectors = kStreamedVectors<MR>;
+  constexpr std::ptrdiff_t columns = kTileColumns<S, float>;
+  // Every step asks for its share of the keys to come, so that each line is asked for once.
+  constexpr std::ptrdiff_t kKeys = kVectors * kVectorRows, kLine = 64 / sizeof(S), kAsked = kKeys * columns / kLine;
+  FloatVector sum[MR][kVectors];
+  for (int r = 0; r < MR; ++r) {
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Zero(d);
+  }
   for (std::ptrdiff_t c = 0; c < d_k; c += columns, q += columns * MR) {
-    for (int i = 0; i < kVectorRows; ++i, ahead += columns * sizeof(S)) AskFor(ahead);
-    FloatVector rows[kVectorRows];
-    LoadSquare(k + c, stride, rows);
-    TransposeVectors(rows);
-    const auto add_all = [&]<int... i>(std::integer_sequence<int, i...>) {  // a loop would go through memory
-      if constexpr (columns == kVectorRows) {
-        (add(q + i * MR, rows[i]), ...);
-      } else {  // a word holds two columns of bf16
-        const hn::RebindToUnsigned<decltype(d)> du;
-        ((add(q + 2 * i * MR, hn::BitCast(d, hn::ShiftLeft<16>(hn::BitCast(du, rows[i])))),
-          add(q + (2 * i + 1) * MR, hn::BitCast(d, hn::And(hn::BitCast(du, rows[i]), hn::Set(du, 0xFFFF0000u))))),
-         ...);
+    for (std::ptrdiff_t i = 0; i < kAsked; ++i) AskFor(RowAt(ahead, i, stride));
+    ahead += kAsked * stride;
+    if ((c + columns) % kLine == 0) ahead += kLine - kKeys * stride;
+    FloatVector words[kVectors][kHalfRows];
+    for (int v = 0; v < kVectors; ++v) LoadColumns(k + v * kVectorRows * stride + c, stride, words[v]);
+    const auto add = [&](const float* at, const auto& column) {
+      FloatVector x[kVectors];
+      for (int v = 0; v < kVectors; ++v) x[v] = column(v);
+      for (int r = 0; r < MR; ++r) {
+        const FloatVector y = hn::Set(d, at[r]);
+        for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(y, x[v], sum[r][v]);
       }
     };
-    add_all(std::make_integer_sequence<int, kVectorRows>());
+    [&]<int... i>(std::integer_sequence<int, i...>) {  // a loop would go through memory
+      if constexpr (columns == kHalfRows) {
+        (add(q + i * MR, [&](int v) { return words[v][i]; }), ...);
+      } else {
+        ((add(q + 2 * i * MR, [&](int v) { return EvenColumn(words[v][i]); }),
+          add(q + (2 * i + 1) * MR, [&](int v) { return OddColumn(words[v][i]); })),
+         ...);
+      }
+    }
+    (std::make_integer_sequence<int, kHalfRows>());
   }
-  for (int r = 0; r < MR; ++r) hn::Store(sum[r], d, s + r * lds);
+  for (int r = 0; r < MR; ++r) {
+    for (int v = 0; v < kVectors; ++v) hn::Store(sum[r][v], d, s + r * lds + v * kVectorRows);
+  }
 }
 
-// Scores of up to kRowTile rows against the whole vectors of `keys` keys, read in place; how many keys that were. None
-// where k does not lend itself to it. `columns` has room for kRowTile·d_k elements.
+// Rows that StreamedScores() computes for `rows` of them.
+HWY_INLINE int StreamedRows(int rows) { return rows == 3 ? 4 : rows == 5 ? 6 : rows; }
+
+// Scores of up to kRowTile rows against `keys` keys, whole panels of them, read in place; how many keys that were. None
+// where k does not lend itself to it. `q` is transposed, (d_k, StreamedRows(rows)).
 template <class S>
-HWY_INLINE std::int64_t StreamedScores(int rows, const float* q, std::ptrdiff_t ldq, float* columns, const S* k,
-                                       std::int64_t stride, std::int64_t column_stride, std::int64_t d_k,
-                                       std::int64_t keys, float* s, std::ptrdiff_t lds) {
-  if (column_stride != 1 || d_k % kSquareColumns<S, float> != 0) return 0;
-  const int tile = rows == 3 ? 4 : rows == 5 ? 6 : rows;
+HWY_INLINE std::int64_t StreamedScores(int rows, const float* q, const S* k, std::int64_t stride,
+                                       std::int64_t column_stride, std::int64_t d_k, std::int64_t keys, float* s,
+                                       std::ptrdiff_t lds) {
+  if (column_stride != 1 || d_k % kTileColumns<S, float> != 0) return 0;
+  constexpr std::int64_t kBytesAhead = 8192;
+  const std::int64_t ahead_keys =
+      std::max<std::int64_t>(kBytesAhead / (d_k * static_cast<std::int64_t>(sizeof(S))), 2 * kVectorRows);
+  const auto stream = [&]<int MR>(std::integral_constant<int, MR>) {
+    for (std::int64_t y = 0; y < keys; y += kStreamedVectors<MR> * kVectorRows) {
+      const S* const from = k + y * stride;
+      StreamedScoresTile<MR, S>(q, from, stride, d_k, s + y, lds, from + ahead_keys * stride);
+    }
+  };
+  switch (StreamedRows(rows)) {
+    case 1:
+      stream(std::integral_constant<int, 1>());
+      break;
+    case 2:
+      stream(std::integral_constant<int, 2>());
+      break;
+    case 4:
+      stream(std::integral_constant<int, 4>());
+      break;
+    default:
+      stream(std::integral_constant<int, 6>());
+  }
+  return keys;
+}
+
+// The queries as StreamedScores() wants them.
+HWY_INLINE void TransposeQueries(int rows, const float* q, std::ptrdiff_t ldq, std::int64_t d_k, float* columns) {
+  const int tile = StreamedRows(rows);
   for (std::int64_t c = 0; c < d_k; ++c) {
     for (int r = 0; r < tile; ++r) columns[c * tile + r] = q[r * ldq + c];
   }
-  constexpr std::int64_t kBytesAhead = 8192;
-  const std::int64_t ahead_keys =
-      std::max<std::int64_t>(kBytesAhead / (d_k * static_cast<std::int64_t>(sizeof(S))), kVectorRows);
-  std::int64_t y = 0;
-  for (; y + kVectorRows <= keys; y += kVectorRows) {
-    const S* const from = k + y * stride;
-    const auto* const ahead = reinterpret_cast<const std::byte*>(from + ahead_keys * stride);
-    switch (tile) {
-      case 1:
-        StreamedScoresTile<1, S>(columns, from, stride, d_k, s + y, lds, ahead);
-        break;
-      case 2:
-        StreamedScoresTile<2, S>(columns, from, stride, d_k, s + y, lds, ahead);
-        break;
-      case 4:
-        StreamedScoresTile<4, S>(columns, from, stride, d_k, s + y, lds, ahead);
-        break;
-      default:
-        StreamedScoresTile<6, S>(columns, from, stride, d_k, s + y, lds, ahead);
-    }
-  }
-  return y;
 }
 #endif
 
-// Only float on AVX2 and AVX-512 has squares of whole vectors to transpose.
+// Only float on AVX2 and AVX-512 has the transposes of whole vectors.
 template <class T, class S>
-HWY_INLINE std::int64_t StreamedScores(int, const T*, std::ptrdiff_t, T*, const S*, std::int64_t, std::int64_t,
-                                       std::int64_t, std::int64_t, T*, std::ptrdiff_t) {
+HWY_INLINE std::int64_t StreamedScores(int, const T*, const S*, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+                                       T*, std::ptrdiff_t) {
   return 0;
 }
+template <class T>
+HWY_INLINE void TransposeQueries(int, const T*, std::ptrdiff_t, std::int64_t, T*) {}
 
 // sum += p·v, where v is read once, from memory and in place: a few keys at a time, so that it is read front to back.
 template <class T, class S>

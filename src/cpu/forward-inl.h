@@ -87,6 +87,9 @@ class ForwardTaskRunner {
     // The register tile reads whole tiles of rows.
     const std::int64_t tail = (rows_ + kRowTile - 1) / kRowTile * kRowTile - rows_;
     std::fill_n(scratch_.q + rows_ * scratch_.ldq, tail * scratch_.ldq, T{0});
+    if (rows_ <= kRowTile) {
+      TransposeQueries(static_cast<int>(rows_), scratch_.q, scratch_.ldq, call_.d_k, scratch_.q_columns);
+    }
   }
 
   // The keys of the block that any of the rows [r, r + rows) sees, in the block's count.
@@ -126,9 +129,9 @@ class ForwardTaskRunner {
     std::int64_t done = 0;
     WithType<T>(call_.dtype, [&](auto* type) {
       const auto* const k = static_cast<decltype(type)>(head_.k.data) + (first + begin) * head_.k.row_stride;
-      done = StreamedScores(static_cast<int>(rows), scratch_.q, scratch_.ldq, scratch_.q_columns, k, head_.k.row_stride,
-                            head_.k.column_stride, call_.d_k, (needed.end - begin) / scratch_.panel * scratch_.panel,
-                            scratch_.s + begin, scratch_.lds);
+      done = StreamedScores(static_cast<int>(rows), scratch_.q_columns, k, head_.k.row_stride, head_.k.column_stride,
+                            call_.d_k, (needed.end - begin) / scratch_.panel * scratch_.panel, scratch_.s + begin,
+                            scratch_.lds);
     });
     return done / scratch_.panel;
   }

@@ -66,8 +66,8 @@ HWY_INLINE T LoadOne(DType dtype, const void* from, std::int64_t at) {
   return value;
 }
 
-// A square of keys by columns, transposed: to[c·ldt + x] = from[x·row_stride + c]. A vector wide on AVX2 and AVX-512,
-// 128 bits wide elsewhere and for what does not fill a vector.
+// A tile of keys by columns, transposed: to[c·ldt + x] = from[x·row_stride + c]. On AVX2 and AVX-512 a vector of keys
+// by half a vector of columns; 128 bits by 128 bits elsewhere and for what does not fill a vector.
 #if HWY_TARGET != HWY_SCALAR
 template <class S>
 HWY_INLINE void TransposeSmall(const S* from, std::int64_t row_stride, float* to, std::int64_t ldt) {
@@ -103,93 +103,104 @@ constexpr std::int64_t kSmallSquare = 1;
 #endif
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-template <class T>
-constexpr std::int64_t kSquare = sizeof(T) == 4 ? HWY_MAX_BYTES / 4 : kSmallSquare<T>;
-constexpr int kVectorRows = HWY_MAX_BYTES / 4;
+constexpr int kVectorRows = HWY_MAX_BYTES / 4, kHalfRows = kVectorRows / 2;
 using FloatVector = hn::Vec<hn::ScalableTag<float>>;
 
-// rows[c] = column c of the square that rows[x] = row x was.
-HWY_INLINE void TransposeVectors(FloatVector (&rows)[kVectorRows]) {
+// Keys and columns that TransposeTile() takes at once: columns in pairs where bf16 goes through as words of two.
+template <class T>
+constexpr std::int64_t kTileKeys = sizeof(T) == 4 ? kVectorRows : kSmallSquare<T>;
+template <class S, class T>
+constexpr std::int64_t kTileColumns = sizeof(T) == 8                ? kSmallSquare<T>
+                                      : std::is_same_v<S, BFloat16> ? kVectorRows
+                                                                    : kHalfRows;
+
+// Half a vector of columns of two keys, the second in the upper half. bf16 as words of two columns.
+template <class S>
+HWY_INLINE FloatVector LoadHalves(const S* low, const S* high) {
+  const hn::ScalableTag<float> d;
+  if constexpr (std::is_same_v<S, Float16>) {
+    const hn::Rebind<hwy::float16_t, decltype(d)> d16;
+    const hn::Half<decltype(d16)> dh;
+    const auto half = [&](const S* at) { return hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(at)); };
+    return hn::PromoteTo(d, hn::Combine(d16, half(high), half(low)));
+  } else {
+    const hn::Half<decltype(d)> dh;
+    const auto half = [&](const S* at) { return hn::LoadU(dh, reinterpret_cast<const float*>(at)); };
+    return hn::Combine(d, half(high), half(low));
+  }
+}
+
+// Row i of some, `stride` apart: few registers for many addresses.
+template <class S>
+HWY_INLINE const S* RowAt(const S* from, std::ptrdiff_t i, std::ptrdiff_t stride) {
+  return from + i / 4 * (4 * stride) + i % 4 * stride;
+}
+
+// columns[c] = column c of kVectorRows keys, half a vector of columns (of bf16, of words). With the halves of keys four
+// apart in a register, 4 × 4 transposes within blocks of 128 bits do most of it.
+template <class S>
+HWY_INLINE void LoadColumns(const S* from, std::int64_t row_stride, FloatVector (&columns)[kHalfRows]) {
   const hn::ScalableTag<float> d;
   const hn::ScalableTag<double> dd;
-  constexpr int kRows = kVectorRows;
-  FloatVector pairs[kRows];
-  for (int i = 0; i < kRows; i += 2) {
-    pairs[i] = hn::InterleaveLower(d, rows[i], rows[i + 1]);
-    pairs[i + 1] = hn::InterleaveUpper(d, rows[i], rows[i + 1]);
+  for (int i = 0; i < kHalfRows; i += 4) {  // block b of columns[i + t] becomes column t of keys 2i + 4b to 2i + 4b + 3
+    FloatVector rows[4];
+    for (int t = 0; t < 4; ++t) {
+      rows[t] = LoadHalves(RowAt(from, 2 * i + t, row_stride), RowAt(from, 2 * i + 4 + t, row_stride));
+    }
+    const auto low0 = hn::BitCast(dd, hn::InterleaveLower(d, rows[0], rows[1]));
+    const auto low1 = hn::BitCast(dd, hn::InterleaveLower(d, rows[2], rows[3]));
+    const auto high0 = hn::BitCast(dd, hn::InterleaveUpper(d, rows[0], rows[1]));
+    const auto high1 = hn::BitCast(dd, hn::InterleaveUpper(d, rows[2], rows[3]));
+    columns[i] = hn::BitCast(d, hn::InterleaveLower(dd, low0, low1));
+    columns[i + 1] = hn::BitCast(d, hn::InterleaveUpper(dd, low0, low1));
+    columns[i + 2] = hn::BitCast(d, hn::InterleaveLower(dd, high0, high1));
+    columns[i + 3] = hn::BitCast(d, hn::InterleaveUpper(dd, high0, high1));
   }
-  for (int i = 0; i < kRows; i += 4) {  // block b of rows[i + t] becomes column 4b + t of keys i to i + 3
-    const auto low0 = hn::BitCast(dd, pairs[i]), low1 = hn::BitCast(dd, pairs[i + 2]);
-    const auto high0 = hn::BitCast(dd, pairs[i + 1]), high1 = hn::BitCast(dd, pairs[i + 3]);
-    rows[i] = hn::BitCast(d, hn::InterleaveLower(dd, low0, low1));
-    rows[i + 1] = hn::BitCast(d, hn::InterleaveUpper(dd, low0, low1));
-    rows[i + 2] = hn::BitCast(d, hn::InterleaveLower(dd, high0, high1));
-    rows[i + 3] = hn::BitCast(d, hn::InterleaveUpper(dd, high0, high1));
-  }
-  for (int t = 0; t < 4; ++t) {
 #if HWY_TARGET == HWY_AVX3
-    const __m512 even0 = _mm512_shuffle_f32x4(rows[t].raw, rows[4 + t].raw, 0x88);
-    const __m512 even1 = _mm512_shuffle_f32x4(rows[8 + t].raw, rows[12 + t].raw, 0x88);
-    const __m512 odd0 = _mm512_shuffle_f32x4(rows[t].raw, rows[4 + t].raw, 0xDD);
-    const __m512 odd1 = _mm512_shuffle_f32x4(rows[8 + t].raw, rows[12 + t].raw, 0xDD);
-    rows[t] = FloatVector{_mm512_shuffle_f32x4(even0, even1, 0x88)};
-    rows[4 + t] = FloatVector{_mm512_shuffle_f32x4(odd0, odd1, 0x88)};
-    rows[8 + t] = FloatVector{_mm512_shuffle_f32x4(even0, even1, 0xDD)};
-    rows[12 + t] = FloatVector{_mm512_shuffle_f32x4(odd0, odd1, 0xDD)};
-#else
-    const auto low = hn::ConcatLowerLower(d, rows[4 + t], rows[t]);
-    rows[4 + t] = hn::ConcatUpperUpper(d, rows[4 + t], rows[t]);
-    rows[t] = low;
+  for (int t = 0; t < 4; ++t) {  // a half has two blocks: columns t and 4 + t of its keys
+    const __m512 first = columns[t].raw, second = columns[4 + t].raw;
+    columns[t] = FloatVector{_mm512_shuffle_f32x4(first, second, 0x88)};
+    columns[4 + t] = FloatVector{_mm512_shuffle_f32x4(first, second, 0xDD)};
+  }
 #endif
-  }
 }
 
-// Columns of a square that one call transposes: a vector of them, or two where pairs of bf16 go through as words.
-template <class S, class T>
-constexpr std::int64_t kSquareColumns = std::is_same_v<S, BFloat16> && sizeof(T) == 4 ? 2 * kSquare<T> : kSquare<T>;
+// The two columns in words of bf16.
+HWY_INLINE FloatVector EvenColumn(FloatVector words) {
+  const hn::ScalableTag<float> d;
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::BitCast(hn::RebindToUnsigned<decltype(d)>(), words)));
+}
+HWY_INLINE FloatVector OddColumn(FloatVector words) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToUnsigned<decltype(d)> du;
+  return hn::BitCast(d, hn::And(hn::BitCast(du, words), hn::Set(du, 0xFFFF0000u)));
+}
 
 template <class S>
-HWY_INLINE void LoadSquare(const S* from, std::int64_t row_stride, FloatVector (&rows)[kVectorRows]) {
+HWY_INLINE void TransposeTile(const S* from, std::int64_t row_stride, float* to, std::int64_t ldt) {
   const hn::ScalableTag<float> d;
-  for (int i = 0; i < kVectorRows; ++i) {
-    const S* const row = from + i / 4 * (4 * row_stride) + i % 4 * row_stride;  // few registers for addresses
+  FloatVector columns[kHalfRows];
+  LoadColumns(from, row_stride, columns);
+  for (int c = 0; c < kHalfRows; ++c) {
     if constexpr (std::is_same_v<S, BFloat16>) {
-      const hn::RebindToUnsigned<decltype(d)> du;
-      rows[i] = hn::BitCast(d, hn::LoadU(du, reinterpret_cast<const std::uint32_t*>(row)));
+      hn::Store(EvenColumn(columns[c]), d, to + 2 * c * ldt);
+      hn::Store(OddColumn(columns[c]), d, to + (2 * c + 1) * ldt);
     } else {
-      rows[i] = LoadAs(d, row);
+      hn::Store(columns[c], d, to + c * ldt);
     }
   }
 }
-
 template <class S>
-HWY_INLINE void TransposeSquare(const S* from, std::int64_t row_stride, float* to, std::int64_t ldt) {
-  const hn::ScalableTag<float> d;
-  FloatVector rows[kVectorRows];
-  LoadSquare(from, row_stride, rows);
-  TransposeVectors(rows);
-  if constexpr (std::is_same_v<S, BFloat16>) {
-    const hn::RebindToUnsigned<decltype(d)> du;
-    for (int c = 0; c < kVectorRows; ++c) {
-      const auto words = hn::BitCast(du, rows[c]);
-      hn::Store(hn::BitCast(d, hn::ShiftLeft<16>(words)), d, to + 2 * c * ldt);
-      hn::Store(hn::BitCast(d, hn::And(words, hn::Set(du, 0xFFFF0000u))), d, to + (2 * c + 1) * ldt);
-    }
-  } else {
-    for (int c = 0; c < kVectorRows; ++c) hn::Store(rows[c], d, to + c * ldt);
-  }
-}
-template <class S>
-HWY_INLINE void TransposeSquare(const S* from, std::int64_t row_stride, double* to, std::int64_t ldt) {
+HWY_INLINE void TransposeTile(const S* from, std::int64_t row_stride, double* to, std::int64_t ldt) {
   TransposeSmall(from, row_stride, to, ldt);
 }
 #else
 template <class T>
-constexpr std::int64_t kSquare = kSmallSquare<T>;
+constexpr std::int64_t kTileKeys = kSmallSquare<T>;
 template <class S, class T>
-constexpr std::int64_t kSquareColumns = kSquare<T>;
+constexpr std::int64_t kTileColumns = kSmallSquare<T>;
 template <class S, class T>
-HWY_INLINE void TransposeSquare(const S* from, std::int64_t row_stride, T* to, std::int64_t ldt) {
+HWY_INLINE void TransposeTile(const S* from, std::int64_t row_stride, T* to, std::int64_t ldt) {
   TransposeSmall(from, row_stride, to, ldt);
 }
 #endif
@@ -198,7 +209,7 @@ HWY_INLINE void TransposeSquare(const S* from, std::int64_t row_stride, T* to, s
 template <class T>
 HWY_NOINLINE void PackPanel(DType dtype, const Rows& k, std::int64_t j, std::int64_t keys, std::int64_t d_k,
                             std::int64_t width, T* HWY_RESTRICT panel) {
-  constexpr std::int64_t side = kSquare<T>, small = kSmallSquare<T>;
+  constexpr std::int64_t tile_keys = kTileKeys<T>, small = kSmallSquare<T>;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
   if (const std::int64_t begin = keys / lanes * lanes; begin < keys) {
     for (std::int64_t c = 0; c < d_k; ++c) std::fill_n(panel + c * width + begin, lanes, T{0});
@@ -226,11 +237,11 @@ HWY_NOINLINE void PackPanel(DType dtype, const Rows& k, std::int64_t j, std::int
       one_by_one({x_end, xs.end}, cs);
     };
     using S = std::remove_const_t<std::remove_pointer_t<decltype(type)>>;
-    constexpr std::int64_t columns = kSquareColumns<S, T>;
-    const std::int64_t x_end = keys / side * side, c_end = d_k / columns * columns;
-    for (std::int64_t x = 0; x < x_end; x += side) {
+    constexpr std::int64_t columns = kTileColumns<S, T>;
+    const std::int64_t x_end = keys / tile_keys * tile_keys, c_end = d_k / columns * columns;
+    for (std::int64_t x = 0; x < x_end; x += tile_keys) {
       for (std::int64_t c = 0; c < c_end; c += columns) {
-        TransposeSquare(source + x * stride + c, stride, panel + c * width + x, width);
+        TransposeTile(source + x * stride + c, stride, panel + c * width + x, width);
       }
     }
     in_small_squares({0, x_end}, {c_end, d_k});
