@@ -116,17 +116,20 @@ bool has_distinct_elements(const Layout& layout) {
   return true;
 }
 
+Span span_of(const Layout& layout) {
+  if (is_empty(layout)) return {layout.base, 0};
+  std::int64_t below = 0, above = 0;
+  if (!reach(layout, below, above)) return {0, std::numeric_limits<std::uintptr_t>::max()};
+  return {layout.base - static_cast<std::uintptr_t>(below), static_cast<std::uintptr_t>(below + above + layout.item)};
+}
+
 bool share_memory(const Layout& a, const Layout& b) {
   if (is_empty(a) || is_empty(b)) return false;
-  std::int64_t a_below = 0, a_above = 0, b_below = 0, b_above = 0;
-  if (!reach(a, a_below, a_above) || !reach(b, b_below, b_above)) return true;
-  const std::uintptr_t a_low = a.base - static_cast<std::uintptr_t>(a_below);
-  const std::uintptr_t b_low = b.base - static_cast<std::uintptr_t>(b_below);
-  const auto a_size = static_cast<std::uintptr_t>(a_below + a_above + a.item);
-  const auto b_size = static_cast<std::uintptr_t>(b_below + b_above + b.item);
-  if (a_low <= b_low ? b_low - a_low >= a_size : a_low - b_low >= b_size) return false;
+  if (!extent_fits(a) || !extent_fits(b)) return true;
+  const Span a_span = span_of(a), b_span = span_of(b);
+  if (are_apart(a_span, b_span)) return false;
 
-  // a_low + Σ a-steps = b_low + Σ b-steps; with every b-index counted from its far end all signs become plus.
+  // a.low + Σ a-steps = b.low + Σ b-steps; with every b-index counted from its far end all signs become plus.
   SubsetSum sum;
   for (const Layout* layout : {&a, &b}) {
     for (int i = 0; i < layout->rank; ++i) {
@@ -134,8 +137,8 @@ bool share_memory(const Layout& a, const Layout& b) {
     }
     sum.add(1, layout->item - 1);
   }
-  const std::uintptr_t b_high = b_low + b_size - 1;
-  return b_high >= a_low && sum.reaches(static_cast<std::int64_t>(b_high - a_low));
+  const std::uintptr_t b_high = b_span.low + b_span.size - 1;
+  return b_high >= a_span.low && sum.reaches(static_cast<std::int64_t>(b_high - a_span.low));
 }
 
 }  // namespace keel

@@ -40,6 +40,16 @@ bool extent_fits(const Layout& layout);
 // the smaller ones reach), which every slice, transpose or reshape of an array is; others count as overlapping.
 bool has_distinct_elements(const Layout& layout);
 
+// The bytes from the first to the last that a view shows: [low, low + size). All there are where it does not fit.
+struct Span {
+  std::uintptr_t low = 0, size = 0;
+};
+Span span_of(const Layout& layout);
+
+inline bool are_apart(const Span& a, const Span& b) {
+  return a.low <= b.low ? b.low - a.low >= a.size : a.low - b.low >= b.size;
+}
+
 // Whether two views share a byte. Exact but for a bound on the work, past which the answer is yes: interleaved views
 // such as the q, k and v of one packed array are told apart.
 bool share_memory(const Layout& a, const Layout& b);

@@ -87,7 +87,7 @@ class ForwardTaskRunner {
     // The register tile reads whole tiles of rows.
     const std::int64_t tail = (rows_ + kRowTile - 1) / kRowTile * kRowTile - rows_;
     std::fill_n(scratch_.q + rows_ * scratch_.ldq, tail * scratch_.ldq, T{0});
-    if (rows_ <= kRowTile) {
+    if (rows_ <= kRowTile && head_.k_len >= scratch_.panel) {
       TransposeQueries(static_cast<int>(rows_), scratch_.q, scratch_.ldq, call_.d_k, scratch_.q_columns);
     }
   }
