@@ -198,13 +198,14 @@ double Trained::steps_to(double target) const {
 }
 
 Trained train_recall(const RecallSettings& settings) {
-  const std::string stream(settings.stream);
+  const std::string& stream = settings.stream;
   nn::Random start(settings.seed, stream + "/weights"), data(settings.seed, stream + "/data");
   nn::Random held_out(settings.seed, stream + "/examined");
   const Batch examined = draw(held_out, kExamined);
   const Model model(settings, start);
   nn::Adam optimiser(model.parameters(), {.lr = settings.lr});
   Trained trained;
+  trained.weights_before = pattern(model, examined);
   for (std::int64_t step = 0; step <= settings.steps; ++step) {
     const Batch batch = draw(data, kBatch);
     optimiser.zero_grad();

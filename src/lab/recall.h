@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "keel/nn/transformer.h"
@@ -26,26 +25,26 @@ struct RecallSettings {
   std::int64_t steps = 200;
   std::int64_t every = 10;  // steps between two snapshots
   std::uint64_t seed = 0;
-  std::string_view stream = "recall";  // runs of one seed and stream see the same data and begin with the same weights
+  std::string stream = "recall";  // runs of one seed and stream see the same data and begin with the same weights
 };
 
 // The model after `step` steps, on sequences it is not trained on. Statistics are of the rows that ask.
 struct Snapshot {
   double step = 0;
-  double loss = 0;        // cross-entropy, nats
-  double accuracy = 0;    // share of values said right
-  double max_weight = 0;  // mean of a row's largest
-  double saturated = 0;   // share of rows with a weight above 0.99
-  double entropy = 0;     // nats
-  double logit_var = 0;   // of the scores after scaling
+  double loss = 0;                      // cross-entropy, nats
+  double accuracy = 0;                  // share of values said right
+  double max_weight = 0;                // mean of a row's largest
+  double saturated = 0;                 // share of rows with a weight above 0.99
+  double entropy = 0;                   // nats
+  double logit_var = 0;                 // of the scores after scaling
   double dw_q = 0, dw_k = 0, dw_v = 0;  // norms of the gradient of the step that comes
 };
 
 struct Trained {
-  std::vector<Snapshot> snapshots;       // from step 0 to the last
-  std::vector<double> sharpness;         // of the learned scale: what q·k is multiplied by, × √d_k, a head or query each
-  Matrix weights;                        // of the first head on one sequence: (questions, pairs and questions)
-  std::vector<std::int64_t> answers;     // where in it the pair of each question stands
+  std::vector<Snapshot> snapshots;  // from step 0 to the last
+  std::vector<double> sharpness;    // of the learned scale: what q·k is multiplied by, × √d_k, a head or query each
+  Matrix weights_before, weights;   // of the first head on one sequence: (questions, pairs and questions)
+  std::vector<std::int64_t> answers;  // where in it the pair of each question stands
 
   const Snapshot& last() const { return snapshots.back(); }
   // The first step at which the loss was at most `target`; the last step where it never was.

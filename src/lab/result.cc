@@ -45,6 +45,11 @@ Point point(double x, std::span<const double> repeats) {
   return {.x = x, .y = y, .low = y - sd, .high = y + sd};
 }
 
+Point confident_point(double x, std::span<const double> repeats) {
+  const double y = mean(repeats), half = confidence(repeats);
+  return {.x = x, .y = y, .low = y - half, .high = y + half};
+}
+
 Point quantile_point(double x, std::span<const double> values, double low, double high) {
   return {.x = x, .y = quantile(values, 0.5), .low = quantile(values, low), .high = quantile(values, high)};
 }

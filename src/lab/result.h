@@ -120,6 +120,8 @@ struct Result : Findings {
 
 // Mean over repeats with a band of one standard deviation to each side.
 Point point(double x, std::span<const double> repeats);
+// The same with the 95 % confidence interval of that mean.
+Point confident_point(double x, std::span<const double> repeats);
 // The median of `values`, with a band between two quantiles.
 Point quantile_point(double x, std::span<const double> values, double low = 0.05, double high = 0.95);
 
