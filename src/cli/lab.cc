@@ -23,11 +23,12 @@ using lab::Record;
 
 constexpr const char* kExamples =
     "Examples:\n"
-    "  keel lab                      all experiments, about half a minute\n"
+    "  keel lab                      all experiments, about two minutes\n"
     "  keel lab list                 what each of them answers\n"
     "  keel lab variance entropy     two of them\n"
     "  keel lab claims --json        every claim with its verdict, as data\n"
     "  keel lab --full --out thorough\n"
+    "  keel lab break no-scale       break one line, predict, and see\n"
     "\n"
     "DIR gets index.html (one page that needs no network), a JSON file an experiment and a CSV\n"
     "file a figure. The same seed gives the same numbers on any number of threads.\n";
@@ -293,7 +294,10 @@ void add_lab(CLI::App& app) {
   CLI::App* command = app.add_subcommand("lab", "What 1/sqrt(d_k) does: experiments, claims and a report");
   const auto lab = std::make_shared<Lab>();
   lab->add_to(*command);
-  command->callback([lab] { lab->run(); });
+  const CLI::App* exercise = add_lab_break(*command);
+  command->callback([lab, exercise] {
+    if (!exercise->parsed()) lab->run();
+  });
 }
 
 }  // namespace keel::cli

@@ -48,6 +48,9 @@ class Work {
   // reads those places in order, so that results do not depend on the threads.
   void sweep(double share, const std::vector<double>& costs, const std::function<void(std::size_t)>& task);
 
+  // The same one after the other on this thread, for tasks that look at a clock.
+  void in_turn(double share, std::size_t count, const std::function<void(std::size_t)>& task);
+
   // `count` tasks of equal cost.
   void sweep(double share, std::size_t count, const std::function<void(std::size_t)>& task) {
     sweep(share, std::vector<double>(count, 1.0), task);
@@ -72,6 +75,7 @@ class Work {
 
  private:
   static Observer& nobody();
+  void sweep(double share, const std::vector<double>& costs, int threads, const std::function<void(std::size_t)>& task);
 
   Settings settings_;
   Observer& observer_;

@@ -1,0 +1,444 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <unordered_map>
+
+#include "keel/nn/nn.h"
+#include "lab/experiments.h"
+#include "lab/recall.h"
+#include "lab/statistics.h"
+#include "nn/tape.h"
+
+namespace keel::lab {
+namespace {
+
+using nn::Tensor;
+
+constexpr const char* kBand = "quartiles of rounds";
+constexpr std::int64_t kBatch = 8;  // sequences, where attention meets a GRU
+
+struct Function {
+  const char *id, *name;
+  std::unique_ptr<nn::ScoreFunction> (*make)(std::int64_t d, nn::Random& random);
+};
+constexpr std::array<Function, 4> kFunctions{
+    {{"additive", "additive (d_a = d)",
+      [](std::int64_t d, nn::Random& r) -> std::unique_ptr<nn::ScoreFunction> {
+        return std::make_unique<nn::AdditiveScore>(d, d, d, r);
+      }},
+     {"dot", "dot",
+      [](std::int64_t, nn::Random&) -> std::unique_ptr<nn::ScoreFunction> { return std::make_unique<nn::DotScore>(); }},
+     {"general", "general",
+      [](std::int64_t d, nn::Random& r) -> std::unique_ptr<nn::ScoreFunction> {
+        return std::make_unique<nn::GeneralScore>(d, d, r);
+      }},
+     {"scaled", "scaled dot", [](std::int64_t, nn::Random&) -> std::unique_ptr<nn::ScoreFunction> {
+        return std::make_unique<nn::ScaledDotScore>();
+      }}}};
+
+double seconds(const std::function<void()>& call) {
+  const auto start = std::chrono::steady_clock::now();
+  call();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Of one call; short ones are repeated for a few milliseconds.
+double time_of(const std::function<void()>& call) {
+  const double first = seconds(call);
+  const int calls = std::clamp(static_cast<int>(4e-3 / std::max(first, 1e-7)), 1, 1000);
+  if (calls == 1) return first;
+  return seconds([&] {
+           for (int i = 0; i < calls; ++i) call();
+         }) /
+         calls;
+}
+
+// The median of rounds: a disturbance of the machine moves it little. Spread as a standard deviation, from quartiles.
+double robust(Findings& times, const std::string& key, std::span<const double> rounds) {
+  const double middle = quantile(rounds, 0.5), width = quantile(rounds, 0.75) - quantile(rounds, 0.25);
+  times.measurements[key] = {middle, width / 1.349, static_cast<std::int64_t>(rounds.size())};
+  return middle;
+}
+
+Point quartiles(double x, std::span<const double> rounds) { return quantile_point(x, rounds, 0.25, 0.75); }
+
+// Part 1: the four score functions, each with the softmax and the values behind it.
+
+struct Sizes {
+  std::int64_t n, d;
+};
+const std::vector<Sizes>& sizes() {
+  static const std::vector<Sizes> all = {{256, 16}, {256, 32}, {256, 64}, {256, 128}, {256, 256},
+                                         {64, 64},  {128, 64}, {512, 64}, {1024, 64}};
+  return all;
+}
+
+struct Layer {
+  nn::Attention attention;
+  Tensor q, k, v;  // (1, n, d)
+
+  Layer(const Function& function, const Sizes& s, std::uint64_t seed)
+      : Layer(function, s, nn::Random(seed, "scores")) {}
+  Layer(const Function& function, const Sizes& s, nn::Random random)
+      : attention(function.make(s.d, random)),
+        q(random.normal({1, s.n, s.d})),
+        k(random.normal({1, s.n, s.d})),
+        v(random.normal({1, s.n, s.d})) {}
+  Tensor operator()() const { return attention(q, k, v); }
+};
+
+std::string key_of(const Function& f, const Sizes& s) { return fmt::format("scores.{}.d{}.n{}", f.id, s.d, s.n); }
+
+// Bytes of tensors at the highest, beyond what the call began with, for each pair of a query and a key; forward alone.
+void measure_memory(Result& result, std::uint64_t seed) {
+  const nn::NoGrad off;
+  for (const Sizes& s : sizes()) {
+    for (const Function& f : kFunctions) {
+      const Layer layer(f, s, seed);
+      nn::watch_memory();
+      const std::int64_t before = nn::memory_use().now;
+      layer();
+      const double pairs = static_cast<double>(s.n) * static_cast<double>(s.n);
+      result.exact(key_of(f, s) + ".bytes", static_cast<double>(nn::memory_use().most - before) / pairs);
+    }
+  }
+}
+
+using Rounds = std::vector<std::vector<double>>;  // by what is measured
+
+// Seconds of every layer in every round.
+Rounds time_layers(Work& work, double share, std::size_t rounds) {
+  std::vector<std::unique_ptr<Layer>> layers;
+  for (const Sizes& s : sizes()) {
+    for (const Function& f : kFunctions) layers.push_back(std::make_unique<Layer>(f, s, work.settings().seed));
+  }
+  Rounds found(layers.size(), std::vector<double>(rounds));
+  work.in_turn(share, rounds * layers.size(), [&](std::size_t i) {
+    const nn::NoGrad off;
+    const Layer& layer = *layers[i % layers.size()];
+    found[i % layers.size()][i / layers.size()] = time_of([&] { layer(); });
+  });
+  return found;
+}
+
+// Log-log slope of y against x.
+double exponent(const std::vector<Point>& points) {
+  std::vector<double> x, y;
+  for (const Point& p : points) {
+    x.push_back(std::log(p.x));
+    y.push_back(std::log(p.y));
+  }
+  return slope(x, y);
+}
+
+void draw_functions(Result& result, const Rounds& found) {
+  Findings& times = result.times;
+  struct Along {
+    const char *id, *name;
+    std::int64_t Sizes::*size, Sizes::*other;
+    std::int64_t fixed;
+  };
+  for (const Along& along :
+       {Along{"d", "d", &Sizes::d, &Sizes::n, 256}, Along{"n", "keys", &Sizes::n, &Sizes::d, 64}}) {
+    std::vector<Series> time, memory;
+    for (std::size_t f = 0; f < kFunctions.size(); ++f) {
+      time.push_back({kFunctions[f].name, {}});
+      memory.push_back({kFunctions[f].name, {}});
+      for (std::size_t s = 0; s < sizes().size(); ++s) {
+        if (sizes()[s].*along.other != along.fixed) continue;
+        std::vector<double> per_pair;
+        for (const double t : found[s * kFunctions.size() + f])
+          per_pair.push_back(1e9 * t / static_cast<double>(sizes()[s].n * sizes()[s].n));
+        const auto x = static_cast<double>(sizes()[s].*along.size);
+        robust(times, key_of(kFunctions[f], sizes()[s]) + ".ns", per_pair);
+        time.back().points.push_back(quartiles(x, per_pair));
+        const double bytes = result.at(key_of(kFunctions[f], sizes()[s]) + ".bytes");
+        memory.back().points.push_back({x, bytes, bytes, bytes});
+      }
+      for (auto* series : {&time.back(), &memory.back()}) {
+        std::sort(series->points.begin(), series->points.end(),
+                  [](const Point& a, const Point& b) { return a.x < b.x; });
+      }
+      times.exact(fmt::format("scores.{}.exponent.{}", kFunctions[f].id, along.id), exponent(time.back().points));
+    }
+    const char* fixed = along.fixed == 256 ? "256 keys" : "d = 64";
+    const auto ends = [](const std::vector<Series>& all) {
+      std::string text;
+      for (const Series& s : all) {
+        text += fmt::format("{}{} from {:.3g} to {:.3g}", text.empty() ? "" : ", ", s.name, s.points.front().y,
+                            s.points.back().y);
+      }
+      return text;
+    };
+    result.draw(
+        fmt::format("memory-{}", along.id), fmt::format("Memory a pair against {}, {}", along.name, fixed),
+        fmt::format(
+            "Bytes of tensors for each pair of query and key, forward: {}. Additive scores are held as a matrix; "
+            "the others stream and hold vectors alone.",
+            ends(memory)),
+        Lines{{along.name, true}, {"bytes a pair", true}, memory, ""});
+    times.draw(fmt::format("time-{}", along.id), fmt::format("Time a pair against {}, {}", along.name, fixed),
+               fmt::format("Nanoseconds for each pair of query and key, forward, one thread: {}.", ends(time)),
+               Lines{{along.name, true}, {"ns a pair", true}, time, kBand});
+  }
+  // Ratios round by round, so that a slow moment is in both.
+  for (std::size_t s = 0; s < sizes().size(); ++s) {
+    const auto ratio = [&](std::size_t above, std::size_t below) {
+      std::vector<double> all;
+      const auto &a = found[s * kFunctions.size() + above], &b = found[s * kFunctions.size() + below];
+      for (std::size_t r = 0; r < a.size(); ++r) all.push_back(a[r] / b[r]);
+      return all;
+    };
+    const std::string size = fmt::format("d{}.n{}", sizes()[s].d, sizes()[s].n);
+    robust(times, "scores.additive_to_dot." + size, ratio(0, 1));
+    robust(times, "scores.scaled_to_dot." + size, ratio(3, 1));
+  }
+}
+
+// Part 2: attention against a GRU.
+
+struct Meeting {
+  std::int64_t d, n;
+};
+
+struct Pair {
+  nn::GRU gru;
+  nn::ScaledDotProductAttention attention;
+  Tensor x;  // (batch, n, d)
+
+  Pair(const Meeting& m, std::uint64_t seed) : Pair(m, nn::Random(seed, "scores/gru")) {}
+  Pair(const Meeting& m, nn::Random random) : gru(m.d, m.d, random), x(random.normal({kBatch, m.n, m.d})) {}
+};
+
+// Where two curves over the same x cross, by lines in logarithms between neighbours; beyond the last by its last slope.
+double crossing(const std::vector<Point>& a, const std::vector<Point>& b) {
+  const auto apart = [&](std::size_t i) { return std::log(a[i].y / b[i].y); };
+  std::size_t i = 1;
+  while (i + 1 < a.size() && apart(i) < 0) ++i;
+  const double x0 = std::log(a[i - 1].x), x1 = std::log(a[i].x);
+  return std::exp(x0 - apart(i - 1) * (x1 - x0) / (apart(i) - apart(i - 1)));
+}
+
+void meet(Work& work, double share, std::size_t rounds, Result& result) {
+  const std::vector<std::int64_t> widths = {16, 32, 64, 128};
+  std::vector<Meeting> meetings;
+  for (const std::int64_t d : widths) {
+    for (std::int64_t n = 8; n <= 1024; n *= 2) meetings.push_back({d, n});
+  }
+  std::vector<std::unique_ptr<Pair>> pairs;
+  for (const Meeting& m : meetings) pairs.push_back(std::make_unique<Pair>(m, work.settings().seed));
+  Rounds gru(pairs.size(), std::vector<double>(rounds)), attention = gru;
+  work.in_turn(share, rounds * pairs.size(), [&](std::size_t i) {
+    const nn::NoGrad off;
+    const Pair& p = *pairs[i % pairs.size()];
+    gru[i % pairs.size()][i / pairs.size()] = time_of([&] { p.gru(p.x); });
+    attention[i % pairs.size()][i / pairs.size()] = time_of([&] { p.attention(p.x, p.x, p.x); });
+  });
+
+  Findings& times = result.times;
+  Series measured{"measured", {}}, counted{"by operations: 3d", {}, Role::theory}, even{"n = d", {}, Role::reference};
+  std::string crossings;
+  std::vector<Point> by_width_gru, by_width_attention;
+  for (std::size_t w = 0; w < widths.size(); ++w) {
+    Series a{"attention", {}}, g{"GRU", {}};
+    const std::size_t each = meetings.size() / widths.size();
+    for (std::size_t i = w * each; i < (w + 1) * each; ++i) {
+      const auto n = static_cast<double>(meetings[i].n);
+      a.points.push_back(quartiles(n, attention[i]));
+      g.points.push_back(quartiles(n, gru[i]));
+      std::vector<double> ratio;
+      for (std::size_t r = 0; r < rounds; ++r) ratio.push_back(attention[i][r] / gru[i][r]);
+      robust(times, fmt::format("scores.meet.d{}.n{}.ratio", meetings[i].d, meetings[i].n), ratio);
+    }
+    const auto d = static_cast<double>(widths[w]);
+    const double at = crossing(a.points, g.points);
+    const std::string key = fmt::format("scores.meet.d{}", widths[w]);
+    times.exact(key + ".crossing", at);
+    times.exact(key + ".crossing_to_d", at / d);
+    // From 128 tokens on, where the work outweighs the call.
+    times.exact(key + ".attention_exponent", exponent({a.points.end() - 4, a.points.end()}));
+    times.exact(key + ".gru_exponent", exponent({g.points.end() - 4, g.points.end()}));
+    by_width_gru.push_back({d, g.points.back().y, 0, 0});
+    by_width_attention.push_back({d, a.points.back().y, 0, 0});
+    measured.points.push_back({d, at, at, at});
+    counted.points.push_back({d, 3 * d, 3 * d, 3 * d});
+    even.points.push_back({d, d, d, d});
+    crossings += fmt::format("{}{:.0f} at d = {}", crossings.empty() ? "" : ", ", at, widths[w]);
+    times.draw(
+        fmt::format("meet-d{}", widths[w]), fmt::format("Attention and a GRU against the length, d = {}", widths[w]),
+        fmt::format(
+            "Forward, {} sequences, one thread. At {} tokens attention takes {:.3g} ms and the GRU {:.3g} ms; they "
+            "meet near {:.0f} tokens.",
+            kBatch, meetings[each - 1].n, 1e3 * a.points.back().y, 1e3 * g.points.back().y, at),
+        Lines{{"tokens", true}, {"seconds", true}, {a, g}, kBand});
+  }
+  times.exact("scores.meet.gru_exponent_d", exponent(by_width_gru));
+  times.exact("scores.meet.attention_exponent_d", exponent(by_width_attention));
+  times.draw("crossing", "The length at which a GRU becomes the faster",
+             fmt::format("{} tokens. Counted in multiplications, attention's 2n²d and the GRU's 6nd² meet at n = 3d.",
+                         crossings),
+             Lines{{"d", true}, {"tokens", true}, {measured, counted, even}, ""});
+  times.findings.push_back(
+      fmt::format("Attention and a GRU take the same time at {} tokens (a forward pass of {} sequences on one thread). "
+                  "A GRU has six "
+                  "products of d × d a token, so that by operations alone they meet at n = 3d, not n = d.",
+                  crossings, kBatch));
+}
+
+// Part 3: what has to wait for what, read off the tape.
+
+// The longest chain of operations below a result.
+double depth_of(const Tensor& y) {
+  std::unordered_map<const nn::Node*, double> known;
+  const std::function<double(const nn::Node*)> depth = [&](const nn::Node* node) -> double {
+    if (node == nullptr || node->inputs.empty()) return 0;
+    const auto found = known.find(node);
+    if (found != known.end()) return found->second;
+    double most = 0;
+    for (const auto& input : node->inputs) most = std::max(most, depth(input.get()));
+    return known[node] = most + 1;
+  };
+  return depth(y.impl()->node.get());
+}
+
+// The fewest operations from a leaf to a result.
+double path_of(const Tensor& leaf, const Tensor& y) {
+  std::unordered_map<const nn::Node*, double> known;
+  const std::function<double(const nn::Node*)> path = [&](const nn::Node* node) -> double {
+    if (node == leaf.impl()->node.get()) return 0;
+    if (node == nullptr || node->inputs.empty()) return INFINITY;
+    const auto found = known.find(node);
+    if (found != known.end()) return found->second;
+    double least = INFINITY;
+    for (const auto& input : node->inputs) least = std::min(least, path(input.get()));
+    return known[node] = least + 1;
+  };
+  return path(y.impl()->node.get());
+}
+
+// How many operations of a name there are below a result.
+double count_of(const char* operation, const Tensor& y) {
+  std::unordered_map<const nn::Node*, bool> seen;
+  double count = 0;
+  const std::function<void(const nn::Node*)> visit = [&](const nn::Node* node) {
+    if (node == nullptr || seen[node]) return;
+    seen[node] = true;
+    if (node->operation != nullptr && std::string_view(node->operation) == operation) ++count;
+    for (const auto& input : node->inputs) visit(input.get());
+  };
+  visit(y.impl()->node.get());
+  return count;
+}
+
+std::vector<Tensor> leaves(std::int64_t n, std::int64_t d, nn::Random& random) {
+  std::vector<Tensor> all;
+  for (std::int64_t i = 0; i < n; ++i) all.push_back(random.normal({1, 1, d}).require_grad());
+  return all;
+}
+
+void count_steps(Result& result, std::uint64_t seed) {
+  constexpr std::int64_t kSize = 8;
+  nn::Random random(seed, "scores/steps");
+  const nn::GRU gru(kSize, kSize, random);
+  std::vector<Series> depth, path;
+  std::vector<Point> gru_depth, gru_path;
+  for (const Function& f : kFunctions) {
+    depth.push_back({fmt::format("attention, {}", f.name), {}});
+    path.push_back(depth.back());
+  }
+  depth.push_back({"GRU", {}});
+  path.push_back({"GRU", {}});
+  for (const std::int64_t n : {8, 16, 32, 64, 128, 256}) {
+    const auto x = static_cast<double>(n);
+    const auto add = [&](std::size_t which, const char* id, double deep, double far) {
+      depth[which].points.push_back({x, deep, deep, deep});
+      path[which].points.push_back({x, far, far, far});
+      result.exact(fmt::format("scores.depth.{}.n{}", id, n), deep);
+      result.exact(fmt::format("scores.path.{}.n{}", id, n), far);
+    };
+    const std::vector<Tensor> tokens = leaves(n, kSize, random);
+    for (std::size_t f = 0; f < kFunctions.size(); ++f) {
+      const nn::Attention attention(kFunctions[f].make(kSize, random));
+      const Tensor all = nn::concat(tokens, 1), last = nn::slice(attention(all, all, all), 1, n - 1, n);
+      add(f, kFunctions[f].id, depth_of(last), path_of(tokens.front(), last));
+    }
+    Tensor h = Tensor::zeros({1, kSize});
+    for (const Tensor& token : tokens) h = gru.step(nn::reshape(token, {1, kSize}), h);
+    add(kFunctions.size(), "gru", depth_of(h), path_of(tokens.front(), h));
+  }
+  result.exact("scores.depth.gru.exponent", exponent(depth.back().points));
+  result.exact("scores.path.gru.exponent", exponent(path.back().points));
+  const auto text = [](const char* what, const std::vector<Series>& all) {
+    return fmt::format(
+        "{}: attention by scaled dot {:.0f} at any length; the GRU {:.0f} at 8 tokens and {:.0f} at 256.", what,
+        all[3].points.back().y, all.back().points.front().y, all.back().points.back().y);
+  };
+  result.findings.push_back(text("Operations that have to wait for each other, read off the tape", depth));
+  result.findings.push_back(text("Operations between the first token and the last output", path));
+  result.draw("depth", "Sequential steps against the length", text("The longest chain of operations", depth),
+              Lines{{"tokens", true}, {"operations in a chain", true}, depth, ""});
+  result.draw("path", "From the first token to the last output",
+              text("The shortest chain of operations between them", path),
+              Lines{{"tokens", true}, {"operations on the way", true}, path, ""});
+}
+
+// The formula as it is written, and the shapes of a call of (4, 8, 100, 64).
+void read_formula(Result& result, std::uint64_t seed) {
+  nn::Random random(seed, "scores/formula");
+  const nn::Shape shape{4, 8, 100, 64};
+  Tensor q = random.normal(shape), k = random.normal(shape), v = random.normal(shape);
+  q.require_grad();
+  const Tensor weights = nn::softmax(nn::matmul(q, nn::transpose(k, 2, 3)) / 8.0), out = nn::matmul(weights, v);
+  result.exact("scores.formula.products", count_of("matmul", out));
+  for (int i = 0; i < 4; ++i) {
+    result.exact(fmt::format("scores.formula.weights.{}", i), static_cast<double>(weights.size(i)));
+    result.exact(fmt::format("scores.formula.out.{}", i), static_cast<double>(out.size(i)));
+  }
+}
+
+class Scores : public Experiment {
+ public:
+  std::string name() const override { return "scores"; }
+  std::string question() const override {
+    return "What do score functions cost, in time and memory, and when is attention cheaper than a GRU?";
+  }
+  Cost cost() const override { return {30, 120}; }
+
+  Result run(Work& work) const override {
+    const OneThreadEach one_thread_each;
+    const std::uint64_t seed = work.settings().seed;
+    const std::size_t rounds = work.repeats(7, 31);
+    Result result;
+    result.settings = fmt::format(
+        "f32, one thread, forward, medians of {} rounds in which everything is measured in turn. Score functions: "
+        "whole "
+        "attention with one sequence, one head, d_a = d. GRU: d inputs and d hidden units, {} sequences. Chains of "
+        "operations "
+        "are counted on the tape, at d = 8. Times are in scores-times.json; the same seed gives other times, and the "
+        "rest again.",
+        rounds, kBatch);
+    measure_memory(result, seed);
+    count_steps(result, seed);
+    read_formula(result, seed);
+    const Rounds layers = time_layers(work, 0.4, rounds);
+    draw_functions(result, layers);
+    meet(work, 0.6, rounds, result);
+    const auto at = [&](const char* key) { return result.times.at(key); };
+    result.times.findings.push_back(
+        fmt::format("At d = 64 and 256 keys a pair takes {:.2f} ns by scaled dot, {:.2f} by dot, {:.2f} by general and "
+                    "{:.1f} by additive "
+                    "scores.",
+                    at("scores.scaled.d64.n256.ns"), at("scores.dot.d64.n256.ns"), at("scores.general.d64.n256.ns"),
+                    at("scores.additive.d64.n256.ns")));
+    return result;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Experiment> make_scores() { return std::make_unique<Scores>(); }
+
+}  // namespace keel::lab
