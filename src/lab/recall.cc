@@ -197,6 +197,13 @@ double Trained::steps_to(double target) const {
   return last().step;
 }
 
+double Trained::settled() const {
+  const double near = 0.05 * std::abs(snapshots.front().loss - last().loss);
+  std::size_t i = snapshots.size() - 1;
+  while (i > 0 && std::abs(snapshots[i - 1].loss - last().loss) <= near) --i;
+  return snapshots[i].step;
+}
+
 Trained train_recall(const RecallSettings& settings) {
   const std::string& stream = settings.stream;
   nn::Random start(settings.seed, stream + "/weights"), data(settings.seed, stream + "/data");

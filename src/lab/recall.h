@@ -50,6 +50,8 @@ struct Trained {
   // The first step at which the loss was at most `target`; the last step where it never was.
   double steps_to(double target) const;
   bool reached(double target) const;
+  // The step from which on the loss stays within 5 % of all it fell of where it ends: where its curve goes flat.
+  double settled() const;
 };
 
 Trained train_recall(const RecallSettings& settings);

@@ -24,6 +24,16 @@ bool agrees(const Measurement& m, double claimed, double tolerance) {
   return std::abs(m.value - claimed) <= std::max(tolerance * std::abs(claimed), error);
 }
 
+bool above(const Measurement& m, double bound) {
+  return m.value - bound > kErrors * m.spread / std::sqrt(static_cast<double>(m.repeats));
+}
+
+bool apart(const Measurement& a, const Measurement& b) {
+  const double error = std::hypot(a.spread / std::sqrt(static_cast<double>(a.repeats)),
+                                  b.spread / std::sqrt(static_cast<double>(b.repeats)));
+  return std::abs(a.value - b.value) > kErrors * error;
+}
+
 bool printed(double measured, double claimed, int decimals) {
   // A hair more than half a unit, so that a value that was rounded up or down from the middle agrees either way.
   return std::abs(measured - claimed) <= 0.5000001 * std::pow(10.0, -decimals);

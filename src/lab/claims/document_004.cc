@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 
 #include "lab/claims/criteria.h"
@@ -90,6 +91,31 @@ std::vector<Claim> claims_004() {
            cases.push_back({fmt::format("{}", n), percent(m.value), m.value >= 0.01 && m.value <= 0.5});
          }
          return judge(cases, {e("length.scaled.n65536.max_weight"), "65536 keys", true}, kThereAre);
+       }},
+      {"004-shapes", "scores",
+       "q, k and v of (4, 8, 100, 64) give weights of (4, 8, 100, 100) and outputs of (4, 8, 100, 64).",
+       "(4, 8, 100, 100), (4, 8, 100, 64)",
+       [](Evidence& e) {
+         bool all = true;
+         std::string measured;
+         for (const auto& [part, shape] :
+              {std::pair{"weights", std::array{4, 8, 100, 100}}, {"out", std::array{4, 8, 100, 64}}}) {
+           measured += measured.empty() ? "(" : ", (";
+           for (std::size_t i = 0; i < shape.size(); ++i) {
+             const double size = e(fmt::format("scores.formula.{}.{}", part, i)).value;
+             all = all && size == shape[i];
+             measured += fmt::format("{}{:.0f}", i == 0 ? "" : ", ", size);
+           }
+           measured += ")";
+         }
+         return Judgement{measured, "exact", rule(all)};
+       }},
+      {"004-kills", "ablation", "Without scaling the gradients are killed while training.",
+       "dW_Q ≈ 0 over the run at d_k = 64",
+       [](Evidence& e) {
+         const auto &raw = e("ablation.raw.d64.dw_q"), &scaled = e("ablation.scaled.d64.dw_q");
+         return Judgement{fmt::format("{:.3g} × scaled, averaged over the run", raw.value / scaled.value),
+                          spread_text(raw), rule(raw.value <= kZero * scaled.value)};
        }},
   };
 }

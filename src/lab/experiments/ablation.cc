@@ -74,6 +74,7 @@ void record(Result& result, const Setting& setting, const std::vector<Trained>& 
   keep("accuracy", [](const Trained& t) { return t.last().accuracy; });
   keep("steps", [](const Trained& t) { return t.steps_to(target()); });
   keep("reached", [](const Trained& t) { return t.reached(target()) ? 1.0 : 0.0; });
+  keep("dw_q", [](const Trained& t) { return mean(column(t.snapshots, &Snapshot::dw_q)); });
   for (const auto& [when, at] : {std::pair{"start", 0}, {"end", 1}}) {
     const auto snapshot = [at = at](const Trained& t) { return at == 0 ? t.snapshots.front() : t.snapshots.back(); };
     const auto both = [&](const char* what, double Snapshot::*value) {
@@ -87,11 +88,13 @@ void record(Result& result, const Setting& setting, const std::vector<Trained>& 
     both("dw_k", &Snapshot::dw_k);
     both("dw_v", &Snapshot::dw_v);
   }
-  std::vector<double> slower;  // of the same data and initial weights
+  std::vector<double> slower, flat;  // against the same data and initial weights
   for (std::size_t r = 0; r < runs.size(); ++r) {
     slower.push_back(runs[r].steps_to(target()) / scaled[r].steps_to(target()));
+    flat.push_back(runs[r].settled() / scaled[r].settled());
   }
   result.measure(setting.key() + ".slower", slower);
+  result.measure(setting.key() + ".flat", flat);
 }
 
 class Ablation : public Experiment {
@@ -108,8 +111,8 @@ class Ablation : public Experiment {
         work.pick(std::vector<std::int64_t>{4, 16, 64}, std::vector<std::int64_t>{4, 16, 64, 128});
     const std::vector<double> rates =
         work.pick(std::vector{3e-3, 1e-2, 3e-2, 1e-1}, std::vector{1e-3, 3e-3, 1e-2, 3e-2, 1e-1});
-    const std::int64_t steps = work.pick(300, 600), every = steps / 20;
-    const std::size_t tries = work.repeats(3, 6), seeds = work.repeats(6, 16);
+    const std::int64_t steps = work.pick(300, 600), every = steps / 30;
+    const std::size_t tries = work.repeats(3, 6), seeds = work.repeats(10, 24);
 
     std::vector<Setting> settings;
     for (const std::int64_t d : sizes) {

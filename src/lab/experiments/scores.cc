@@ -2,14 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
-#include <unordered_map>
 
 #include "keel/nn/nn.h"
+#include "lab/chains.h"
 #include "lab/experiments.h"
 #include "lab/recall.h"
 #include "lab/statistics.h"
+#include "lab/timing.h"
 #include "nn/tape.h"
 
 namespace keel::lab {
@@ -38,30 +38,6 @@ constexpr std::array<Function, 4> kFunctions{
      {"scaled", "scaled dot", [](std::int64_t, nn::Random&) -> std::unique_ptr<nn::ScoreFunction> {
         return std::make_unique<nn::ScaledDotScore>();
       }}}};
-
-double seconds(const std::function<void()>& call) {
-  const auto start = std::chrono::steady_clock::now();
-  call();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-// Of one call; short ones are repeated for a few milliseconds.
-double time_of(const std::function<void()>& call) {
-  const double first = seconds(call);
-  const int calls = std::clamp(static_cast<int>(4e-3 / std::max(first, 1e-7)), 1, 1000);
-  if (calls == 1) return first;
-  return seconds([&] {
-           for (int i = 0; i < calls; ++i) call();
-         }) /
-         calls;
-}
-
-// The median of rounds: a disturbance of the machine moves it little. Spread as a standard deviation, from quartiles.
-double robust(Findings& times, const std::string& key, std::span<const double> rounds) {
-  const double middle = quantile(rounds, 0.5), width = quantile(rounds, 0.75) - quantile(rounds, 0.25);
-  times.measurements[key] = {middle, width / 1.349, static_cast<std::int64_t>(rounds.size())};
-  return middle;
-}
 
 Point quartiles(double x, std::span<const double> rounds) { return quantile_point(x, rounds, 0.25, 0.75); }
 
@@ -213,6 +189,29 @@ struct Pair {
   Pair(const Meeting& m, nn::Random random) : gru(m.d, m.d, random), x(random.normal({kBatch, m.n, m.d})) {}
 };
 
+// Time against d alone, in widths at which the products outweigh everything else.
+void widen(Work& work, double share, std::size_t rounds, Findings& times) {
+  const std::vector<Meeting> all = {{128, 32}, {256, 32}, {512, 32}, {64, 512}, {128, 512}, {256, 512}};
+  std::vector<std::unique_ptr<Pair>> pairs;
+  for (const Meeting& m : all) pairs.push_back(std::make_unique<Pair>(m, work.settings().seed));
+  Rounds found(all.size(), std::vector<double>(rounds));
+  work.in_turn(share, rounds * all.size(), [&](std::size_t i) {
+    const nn::NoGrad off;
+    const std::size_t which = i % all.size();
+    const Pair& p = *pairs[which];
+    found[which][i / all.size()] = time_of([&] { which < 3 ? p.gru(p.x).output : p.attention(p.x, p.x, p.x); });
+  });
+  std::vector<Point> gru, attention;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    (i < 3 ? gru : attention).push_back(quartiles(static_cast<double>(all[i].d), found[i]));
+  }
+  times.exact("scores.meet.gru_exponent_d", exponent(gru));
+  times.exact("scores.meet.attention_exponent_d", exponent(attention));
+}
+
+// Of what is measured: beyond where they meet.
+std::int64_t longest(std::int64_t d) { return d < 64 ? 4096 : 2048; }
+
 // Where two curves over the same x cross, by lines in logarithms between neighbours; beyond the last by its last slope.
 double crossing(const std::vector<Point>& a, const std::vector<Point>& b) {
   const auto apart = [&](std::size_t i) { return std::log(a[i].y / b[i].y); };
@@ -226,7 +225,7 @@ void meet(Work& work, double share, std::size_t rounds, Result& result) {
   const std::vector<std::int64_t> widths = {16, 32, 64, 128};
   std::vector<Meeting> meetings;
   for (const std::int64_t d : widths) {
-    for (std::int64_t n = 8; n <= 1024; n *= 2) meetings.push_back({d, n});
+    for (std::int64_t n = 8; n <= longest(d); n *= 2) meetings.push_back({d, n});
   }
   std::vector<std::unique_ptr<Pair>> pairs;
   for (const Meeting& m : meetings) pairs.push_back(std::make_unique<Pair>(m, work.settings().seed));
@@ -241,11 +240,10 @@ void meet(Work& work, double share, std::size_t rounds, Result& result) {
   Findings& times = result.times;
   Series measured{"measured", {}}, counted{"by operations: 3d", {}, Role::theory}, even{"n = d", {}, Role::reference};
   std::string crossings;
-  std::vector<Point> by_width_gru, by_width_attention;
   for (std::size_t w = 0; w < widths.size(); ++w) {
     Series a{"attention", {}}, g{"GRU", {}};
-    const std::size_t each = meetings.size() / widths.size();
-    for (std::size_t i = w * each; i < (w + 1) * each; ++i) {
+    for (std::size_t i = 0; i < meetings.size(); ++i) {
+      if (meetings[i].d != widths[w]) continue;
       const auto n = static_cast<double>(meetings[i].n);
       a.points.push_back(quartiles(n, attention[i]));
       g.points.push_back(quartiles(n, gru[i]));
@@ -258,11 +256,9 @@ void meet(Work& work, double share, std::size_t rounds, Result& result) {
     const std::string key = fmt::format("scores.meet.d{}", widths[w]);
     times.exact(key + ".crossing", at);
     times.exact(key + ".crossing_to_d", at / d);
-    // From 128 tokens on, where the work outweighs the call.
+    // Over the longest four, where the work outweighs the call.
     times.exact(key + ".attention_exponent", exponent({a.points.end() - 4, a.points.end()}));
     times.exact(key + ".gru_exponent", exponent({g.points.end() - 4, g.points.end()}));
-    by_width_gru.push_back({d, g.points.back().y, 0, 0});
-    by_width_attention.push_back({d, a.points.back().y, 0, 0});
     measured.points.push_back({d, at, at, at});
     counted.points.push_back({d, 3 * d, 3 * d, 3 * d});
     even.points.push_back({d, d, d, d});
@@ -272,11 +268,9 @@ void meet(Work& work, double share, std::size_t rounds, Result& result) {
         fmt::format(
             "Forward, {} sequences, one thread. At {} tokens attention takes {:.3g} ms and the GRU {:.3g} ms; they "
             "meet near {:.0f} tokens.",
-            kBatch, meetings[each - 1].n, 1e3 * a.points.back().y, 1e3 * g.points.back().y, at),
+            kBatch, longest(widths[w]), 1e3 * a.points.back().y, 1e3 * g.points.back().y, at),
         Lines{{"tokens", true}, {"seconds", true}, {a, g}, kBand});
   }
-  times.exact("scores.meet.gru_exponent_d", exponent(by_width_gru));
-  times.exact("scores.meet.attention_exponent_d", exponent(by_width_attention));
   times.draw("crossing", "The length at which a GRU becomes the faster",
              fmt::format("{} tokens. Counted in multiplications, attention's 2n²d and the GRU's 6nd² meet at n = 3d.",
                          crossings),
@@ -289,49 +283,6 @@ void meet(Work& work, double share, std::size_t rounds, Result& result) {
 }
 
 // Part 3: what has to wait for what, read off the tape.
-
-// The longest chain of operations below a result.
-double depth_of(const Tensor& y) {
-  std::unordered_map<const nn::Node*, double> known;
-  const std::function<double(const nn::Node*)> depth = [&](const nn::Node* node) -> double {
-    if (node == nullptr || node->inputs.empty()) return 0;
-    const auto found = known.find(node);
-    if (found != known.end()) return found->second;
-    double most = 0;
-    for (const auto& input : node->inputs) most = std::max(most, depth(input.get()));
-    return known[node] = most + 1;
-  };
-  return depth(y.impl()->node.get());
-}
-
-// The fewest operations from a leaf to a result.
-double path_of(const Tensor& leaf, const Tensor& y) {
-  std::unordered_map<const nn::Node*, double> known;
-  const std::function<double(const nn::Node*)> path = [&](const nn::Node* node) -> double {
-    if (node == leaf.impl()->node.get()) return 0;
-    if (node == nullptr || node->inputs.empty()) return INFINITY;
-    const auto found = known.find(node);
-    if (found != known.end()) return found->second;
-    double least = INFINITY;
-    for (const auto& input : node->inputs) least = std::min(least, path(input.get()));
-    return known[node] = least + 1;
-  };
-  return path(y.impl()->node.get());
-}
-
-// How many operations of a name there are below a result.
-double count_of(const char* operation, const Tensor& y) {
-  std::unordered_map<const nn::Node*, bool> seen;
-  double count = 0;
-  const std::function<void(const nn::Node*)> visit = [&](const nn::Node* node) {
-    if (node == nullptr || seen[node]) return;
-    seen[node] = true;
-    if (node->operation != nullptr && std::string_view(node->operation) == operation) ++count;
-    for (const auto& input : node->inputs) visit(input.get());
-  };
-  visit(y.impl()->node.get());
-  return count;
-}
 
 std::vector<Tensor> leaves(std::int64_t n, std::int64_t d, nn::Random& random) {
   std::vector<Tensor> all;
@@ -425,7 +376,8 @@ class Scores : public Experiment {
     read_formula(result, seed);
     const Rounds layers = time_layers(work, 0.4, rounds);
     draw_functions(result, layers);
-    meet(work, 0.6, rounds, result);
+    meet(work, 0.5, rounds, result);
+    widen(work, 0.1, rounds, result.times);
     const auto at = [&](const char* key) { return result.times.at(key); };
     result.times.findings.push_back(
         fmt::format("At d = 64 and 256 keys a pair takes {:.2f} ns by scaled dot, {:.2f} by dot, {:.2f} by general and "
