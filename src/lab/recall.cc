@@ -191,8 +191,12 @@ bool Trained::reached(double target) const {
 }
 
 double Trained::steps_to(double target) const {
-  for (const Snapshot& s : snapshots) {
-    if (s.loss <= target) return s.step;
+  for (std::size_t i = 0; i < snapshots.size(); ++i) {
+    const Snapshot& s = snapshots[i];
+    if (s.loss > target) continue;
+    if (i == 0) return s.step;
+    const Snapshot& before = snapshots[i - 1];
+    return before.step + (s.step - before.step) * (before.loss - target) / (before.loss - s.loss);
   }
   return last().step;
 }

@@ -47,7 +47,7 @@ struct Trained {
   std::vector<std::int64_t> answers;  // where in it the pair of each question stands
 
   const Snapshot& last() const { return snapshots.back(); }
-  // The first step at which the loss was at most `target`; the last step where it never was.
+  // The first step at which the loss was at most `target`, between snapshots on a line; the last where it never was.
   double steps_to(double target) const;
   bool reached(double target) const;
   // The step from which on the loss stays within 5 % of all it fell of where it ends: where its curve goes flat.

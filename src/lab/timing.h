@@ -8,7 +8,7 @@
 
 namespace keel::lab {
 
-// Seconds of one call; short ones are repeated for a few milliseconds.
+// Seconds of one call, the least of some batches; a long one is made once.
 double time_of(const std::function<void()>& call);
 
 // The median of rounds, which a disturbance of the machine moves little, under a key; its spread as a standard

@@ -46,7 +46,7 @@ std::string percent(double share) { return fmt::format("{:.3g} %", 100 * share);
 std::string Spread::text() const {
   if (m.repeats < 2) return "exact";
   const std::string size = percent ? fmt::format("{:.2g} %", 100 * m.spread) : fmt::format("{:.2g}", m.spread);
-  return fmt::format("± {}{} over {} seeds", size, of.empty() ? "" : " (" + of + ")", m.repeats);
+  return fmt::format("± {}{} over {} {}", size, of.empty() ? "" : " (" + of + ")", m.repeats, over);
 }
 
 std::string spread_text(const Measurement& m) { return Spread{m}.text(); }

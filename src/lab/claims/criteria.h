@@ -40,6 +40,7 @@ struct Spread {
   const Measurement& m;
   std::string of = "";   // the case, where there are several
   bool percent = false;  // a share, shown as such
+  std::string over = "seeds";
   std::string text() const;
 };
 std::string spread_text(const Measurement& m);

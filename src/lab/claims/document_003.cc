@@ -151,9 +151,9 @@ std::vector<Claim> claims_003() {
          std::vector<Case> cases;
          for (const int d : {16, 64, 256}) {
            const auto& m = e(fmt::format("scores.additive_to_dot.d{}.n256", d));
-           cases.push_back({fmt::format("{}", d), fmt::format("additive takes {:.0f} ×", m.value), above(m, 1)});
+           cases.push_back({fmt::format("{}", d), fmt::format("additive takes {:.0f} ×", m.value), m.value > 1});
          }
-         return judge(cases, {e("scores.additive_to_dot.d64.n256"), "d = 64"}, {.name = "d = "});
+         return judge(cases, {e("scores.additive_to_dot.d64.n256"), "d = 64", false, "rounds"}, {.name = "d = "});
        }},
       {"003-linear-additive", "scores", "An additive score costs O(d_a).", "time ∝ d_a",
        [](Evidence& e) {
@@ -204,7 +204,7 @@ std::vector<Claim> claims_003() {
            cases.push_back(
                {fmt::format("{}", d), fmt::format("{:.2f} × the time of a GRU", m.value), m.value < 1 && chains});
          }
-         return judge(cases, {e("scores.meet.d64.n32.ratio"), "d = 64"}, {.name = "d = "});
+         return judge(cases, {e("scores.meet.d64.n32.ratio"), "d = 64", false, "rounds"}, {.name = "d = "});
        }},
       {"003-crossover", "scores", "By O(n²·d) and O(n·d²), the two cost the same at n = d.", "n = d",
        [](Evidence& e) {
