@@ -12,6 +12,7 @@ namespace {
 
 using nn::Tensor;
 using namespace recall;
+static_assert(kHeads == 2);  // of whose patterns the better is kept
 
 constexpr std::int64_t kLength = kPairs + kQuestions;
 
@@ -171,15 +172,26 @@ std::vector<double> sharpness(const Model& model, const Batch& batch, std::int64
   return found;
 }
 
-Matrix pattern(const Model& model, const Batch& batch) {
+// The weights of the first sequence's questions, a head each: (questions, tokens).
+std::vector<Matrix> patterns(const Model& model, const Batch& batch) {
   const nn::NoGrad off;
   nn::AttentionReport report;
   report.with_weights = true;
   model(batch.keys, batch.values, &report);
   const std::vector<double> all = report.weights.values();  // (B, heads, N, N)
-  Matrix weights(kQuestions, kLength);
-  std::copy_n(all.begin() + kPairs * kLength, kQuestions * kLength, weights.values.begin());
-  return weights;
+  std::vector<Matrix> heads;
+  for (std::int64_t h = 0; h < kHeads; ++h) {
+    Matrix& weights = heads.emplace_back(kQuestions, kLength);
+    std::copy_n(all.begin() + (h * kLength + kPairs) * kLength, kQuestions * kLength, weights.values.begin());
+  }
+  return heads;
+}
+
+// The mean weight that a question gives to its answer.
+double on_answer(const Matrix& weights, const std::vector<std::int64_t>& answers) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < weights.rows; ++i) sum += weights.at(i, answers[static_cast<std::size_t>(i)]);
+  return sum / static_cast<double>(weights.rows);
 }
 
 }  // namespace
@@ -204,7 +216,7 @@ double Trained::steps_to(double target) const {
 double Trained::settled() const {
   const double near = 0.05 * std::abs(snapshots.front().loss - last().loss);
   std::size_t i = snapshots.size() - 1;
-  while (i > 0 && std::abs(snapshots[i - 1].loss - last().loss) <= near) --i;
+  while (i > 1 && std::abs(snapshots[i - 1].loss - last().loss) <= near) --i;
   return snapshots[i].step;
 }
 
@@ -216,7 +228,7 @@ Trained train_recall(const RecallSettings& settings) {
   const Model model(settings, start);
   nn::Adam optimiser(model.parameters(), {.lr = settings.lr});
   Trained trained;
-  trained.weights_before = pattern(model, examined);
+  const std::vector<Matrix> before = patterns(model, examined);
   for (std::int64_t step = 0; step <= settings.steps; ++step) {
     const Batch batch = draw(data, kBatch);
     optimiser.zero_grad();
@@ -234,8 +246,14 @@ Trained train_recall(const RecallSettings& settings) {
     optimiser.step();
   }
   trained.sharpness = sharpness(model, examined, settings.d_k);
-  trained.weights = pattern(model, examined);
   trained.answers.assign(examined.answers.begin(), examined.answers.begin() + kQuestions);
+  const std::vector<Matrix> after = patterns(model, examined);
+  const auto found = [&](const Matrix& head) { return on_answer(head, trained.answers); };
+  const std::size_t best = found(after[0]) >= found(after[1]) ? 0 : 1;
+  trained.weights_before = before[best];
+  trained.weights = after[best];
+  trained.found_before = found(before[best]);
+  trained.found = found(after[best]);
   return trained;
 }
 

@@ -43,8 +43,10 @@ struct Snapshot {
 struct Trained {
   std::vector<Snapshot> snapshots;  // from step 0 to the last
   std::vector<double> sharpness;    // of the learned scale: what q·k is multiplied by, × √d_k, a head or query each
-  Matrix weights_before, weights;   // of the first head on one sequence: (questions, pairs and questions)
-  std::vector<std::int64_t> answers;  // where in it the pair of each question stands
+  // On one sequence, of the head that ends with the most weight on answers: (questions, pairs and questions).
+  Matrix weights_before, weights;
+  std::vector<std::int64_t> answers;   // where the pair of each question stands
+  double found_before = 0, found = 0;  // mean weight that a question gives to its answer
 
   const Snapshot& last() const { return snapshots.back(); }
   // The first step at which the loss was at most `target`, between snapshots on a line; the last where it never was.

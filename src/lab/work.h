@@ -12,6 +12,7 @@ struct Settings {
   std::uint64_t seed = 0;
   std::size_t repeats = 0;  // of everything that chance has a part in; 0: as the profile has it
   int threads = 0;          // 0: all the machine has. Results do not depend on it
+  bool brief = false;       // a tenth of all training steps: for tests of what surrounds them
 };
 
 // Thrown out of an experiment whose run is to stop.
@@ -41,6 +42,11 @@ class Work {
 
   std::size_t repeats(std::size_t quick, std::size_t full) const {
     return settings_.repeats > 0 ? settings_.repeats : pick(quick, full);
+  }
+
+  // Steps of training.
+  std::int64_t steps(std::int64_t quick, std::int64_t full) const {
+    return pick(quick, full) / (settings_.brief ? 10 : 1);
   }
 
   // Runs task(i) for i in [0, costs.size()) in any order on the settings' threads; `costs` are relative. The tasks
