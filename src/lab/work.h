@@ -12,7 +12,7 @@ struct Settings {
   std::uint64_t seed = 0;
   std::size_t repeats = 0;  // of everything that chance has a part in; 0: as the profile has it
   int threads = 0;          // 0: all the machine has. Results do not depend on it
-  bool brief = false;       // a tenth of all training steps: for tests of what surrounds them
+  bool brief = false;       // short training and short sequences: for tests of what surrounds them
 };
 
 // Thrown out of an experiment whose run is to stop.

@@ -12,7 +12,8 @@ const std::vector<lab::Record>& everything() {
   static const std::vector<lab::Record> records = [] {
     std::vector<lab::Record> all;
     for (const auto& experiment : lab::experiments()) {
-      all.push_back(run(experiment->name(), {.full = false, .seed = 7, .repeats = kRepeats, .threads = 0}));
+      all.push_back(
+          run(experiment->name(), {.full = false, .seed = 7, .repeats = kRepeats, .threads = 0, .brief = true}));
     }
     return all;
   }();

@@ -8,7 +8,7 @@ namespace keel::lab {
 namespace {
 
 constexpr std::int64_t kTokens = 8, kSize = 64;
-constexpr std::size_t kSeeds = 64;
+constexpr std::size_t kSeeds = 256;
 
 Matrix healthy_weights(const Matrix& q, const Matrix& k) {
   return measure({.q = q, .k = k, .weights = true, .causal = Causal::top_left}).weights;

@@ -21,7 +21,7 @@ TrainedBoth::TrainedBoth(const nn::ScoreMaker& broken, Work& work) {
                              return train_recall({.d_k = cell.d_k,
                                                   .score = cell.score,
                                                   .lr = 1e-2,
-                                                  .steps = 300,
+                                                  .steps = work.steps(300, 300),
                                                   .every = 10,
                                                   .seed = work.settings().seed,
                                                   .stream = fmt::format("break/{}", r)});

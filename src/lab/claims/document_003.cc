@@ -36,7 +36,7 @@ Judgement growth(Evidence& e, const char* what, double in_n, double in_d) {
   const std::vector<Case> cases = {{"n", fmt::format("power {:.2f}", n.value), agrees(n, in_n, kAbout)},
                                    {"d", fmt::format("power {:.2f}", d.value), agrees(d, in_d, kAbout)}};
   Judgement j = judge(cases, {n}, {.before = "one looks at ", .name = ""});
-  j.spread = "medians of rounds";
+  j.spread = "the least of rounds";
   return j;
 }
 
@@ -158,13 +158,13 @@ std::vector<Claim> claims_003() {
       {"003-linear-additive", "scores", "An additive score costs O(d_a).", "time ∝ d_a",
        [](Evidence& e) {
          const auto& m = e("scores.additive.exponent.d");
-         return Judgement{fmt::format("d_a to the power {:.2f}, 16 to 256", m.value), "medians of rounds",
+         return Judgement{fmt::format("d_a to the power {:.2f}, 16 to 256", m.value), "the least of rounds",
                           rule(agrees(m, 1, kAbout))};
        }},
       {"003-linear-dot", "scores", "A dot product costs O(d).", "time ∝ d",
        [](Evidence& e) {
          const auto& m = e("scores.dot.exponent.d");
-         return Judgement{fmt::format("d to the power {:.2f}, 16 to 256", m.value), "medians of rounds",
+         return Judgement{fmt::format("d to the power {:.2f}, 16 to 256", m.value), "the least of rounds",
                           rule(agrees(m, 1, kAbout))};
        }},
       {"003-sequential", "scores", "Additive scores have to be computed one after the other, dot products need not.",
@@ -214,7 +214,7 @@ std::vector<Claim> claims_003() {
            cases.push_back({fmt::format("{}", d), fmt::format("n = {:.0f}", m.value), agrees(m, d, kAbout)});
          }
          Judgement j = judge(cases, {e("scores.meet.d64.crossing")}, {.name = "d = "});
-         j.spread = "medians of rounds";
+         j.spread = "the least of rounds";
          return j;
        }},
   };

@@ -113,7 +113,7 @@ class Ablation : public Experiment {
     const std::vector<double> rates =
         work.pick(std::vector{3e-3, 1e-2, 3e-2, 1e-1}, std::vector{1e-3, 3e-3, 1e-2, 3e-2, 1e-1});
     const std::int64_t steps = work.steps(300, 600), every = steps / 30;
-    const std::size_t tries = work.repeats(3, 6), seeds = work.repeats(16, 32);
+    const std::size_t tries = work.repeats(3, 5), seeds = work.repeats(16, 24);
 
     std::vector<Setting> settings;
     for (const std::int64_t d : sizes) {

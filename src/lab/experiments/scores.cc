@@ -39,6 +39,12 @@ constexpr std::array<Function, 4> kFunctions{
         return std::make_unique<nn::ScaledDotScore>();
       }}}};
 
+// The least of rounds: what the work takes when nothing disturbs it, for growth.
+Point fastest(double x, std::span<const double> rounds) {
+  const double least = *std::min_element(rounds.begin(), rounds.end());
+  return {x, least, least, least};
+}
+
 Point quartiles(double x, std::span<const double> rounds) { return quantile_point(x, rounds, 0.25, 0.75); }
 
 // Part 1: the four score functions, each with the softmax and the values behind it.
@@ -123,6 +129,7 @@ void draw_functions(Result& result, const Rounds& found) {
     for (std::size_t f = 0; f < kFunctions.size(); ++f) {
       time.push_back({kFunctions[f].name, {}});
       memory.push_back({kFunctions[f].name, {}});
+      std::vector<Point> quickest;
       for (std::size_t s = 0; s < sizes().size(); ++s) {
         if (sizes()[s].*along.other != along.fixed) continue;
         std::vector<double> per_pair;
@@ -131,6 +138,7 @@ void draw_functions(Result& result, const Rounds& found) {
         const auto x = static_cast<double>(sizes()[s].*along.size);
         robust(times, key_of(kFunctions[f], sizes()[s]) + ".ns", per_pair);
         time.back().points.push_back(quartiles(x, per_pair));
+        quickest.push_back(fastest(x, per_pair));
         const double bytes = result.at(key_of(kFunctions[f], sizes()[s]) + ".bytes");
         memory.back().points.push_back({x, bytes, bytes, bytes});
       }
@@ -138,7 +146,7 @@ void draw_functions(Result& result, const Rounds& found) {
         std::sort(series->points.begin(), series->points.end(),
                   [](const Point& a, const Point& b) { return a.x < b.x; });
       }
-      times.exact(fmt::format("scores.{}.exponent.{}", kFunctions[f].id, along.id), exponent(time.back().points));
+      times.exact(fmt::format("scores.{}.exponent.{}", kFunctions[f].id, along.id), exponent(quickest));
     }
     const char* fixed = along.fixed == 256 ? "256 keys" : "d = 64";
     const auto ends = [](const std::vector<Series>& all) {
@@ -189,28 +197,28 @@ struct Pair {
   Pair(const Meeting& m, nn::Random random) : gru(m.d, m.d, random), x(random.normal({kBatch, m.n, m.d})) {}
 };
 
-// Time against d alone, in widths at which the products outweigh everything else.
+// Time against d alone, at widths where the products outweigh the calls.
 void widen(Work& work, double share, std::size_t rounds, Findings& times) {
-  const std::vector<Meeting> all = {{128, 32}, {256, 32}, {512, 32}, {64, 512}, {128, 512}, {256, 512}};
-  std::vector<std::unique_ptr<Pair>> pairs;
-  for (const Meeting& m : all) pairs.push_back(std::make_unique<Pair>(m, work.settings().seed));
-  Rounds found(all.size(), std::vector<double>(rounds));
-  work.in_turn(share, rounds * all.size(), [&](std::size_t i) {
-    const nn::NoGrad off;
-    const std::size_t which = i % all.size();
-    const Pair& p = *pairs[which];
-    found[which][i / all.size()] = time_of([&] { which < 3 ? p.gru(p.x).output : p.attention(p.x, p.x, p.x); });
-  });
-  std::vector<Point> gru, attention;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    (i < 3 ? gru : attention).push_back(quartiles(static_cast<double>(all[i].d), found[i]));
-  }
-  times.exact("scores.meet.gru_exponent_d", exponent(gru));
-  times.exact("scores.meet.attention_exponent_d", exponent(attention));
+  const std::vector<Meeting> recurrent = {{128, 32}, {256, 32}, {512, 32}},
+                             attending = {{32, 512}, {64, 512}, {128, 512}, {256, 512}};
+  const auto time = [&](const std::vector<Meeting>& all, const std::function<void(const Pair&)>& forward) {
+    std::vector<std::unique_ptr<Pair>> pairs;
+    for (const Meeting& m : all) pairs.push_back(std::make_unique<Pair>(m, work.settings().seed));
+    Rounds found(all.size(), std::vector<double>(rounds));
+    work.in_turn(share / 2, rounds * all.size(), [&](std::size_t i) {
+      const nn::NoGrad off;
+      found[i % all.size()][i / all.size()] = time_of([&] { forward(*pairs[i % all.size()]); });
+    });
+    std::vector<Point> points;
+    for (std::size_t i = 0; i < all.size(); ++i) points.push_back(fastest(static_cast<double>(all[i].d), found[i]));
+    return exponent(points);
+  };
+  times.exact("scores.meet.gru_exponent_d", time(recurrent, [](const Pair& p) { p.gru(p.x); }));
+  times.exact("scores.meet.attention_exponent_d", time(attending, [](const Pair& p) { p.attention(p.x, p.x, p.x); }));
 }
 
 // Of what is measured: beyond where they meet.
-std::int64_t longest(std::int64_t d) { return d < 64 ? 4096 : 2048; }
+std::int64_t longest(std::int64_t d, bool brief) { return brief ? 256 : d < 64 ? 4096 : 2048; }
 
 // Where two curves over the same x cross, by lines in logarithms between neighbours; beyond the last by its last slope.
 double crossing(const std::vector<Point>& a, const std::vector<Point>& b) {
@@ -223,9 +231,10 @@ double crossing(const std::vector<Point>& a, const std::vector<Point>& b) {
 
 void meet(Work& work, double share, std::size_t rounds, Result& result) {
   const std::vector<std::int64_t> widths = {16, 32, 64, 128};
+  const bool brief = work.settings().brief;
   std::vector<Meeting> meetings;
   for (const std::int64_t d : widths) {
-    for (std::int64_t n = 8; n <= longest(d); n *= 2) meetings.push_back({d, n});
+    for (std::int64_t n = 8; n <= longest(d, brief); n *= 2) meetings.push_back({d, n});
   }
   std::vector<std::unique_ptr<Pair>> pairs;
   for (const Meeting& m : meetings) pairs.push_back(std::make_unique<Pair>(m, work.settings().seed));
@@ -242,23 +251,26 @@ void meet(Work& work, double share, std::size_t rounds, Result& result) {
   std::string crossings;
   for (std::size_t w = 0; w < widths.size(); ++w) {
     Series a{"attention", {}}, g{"GRU", {}};
+    std::vector<Point> quickest_a, quickest_g;
     for (std::size_t i = 0; i < meetings.size(); ++i) {
       if (meetings[i].d != widths[w]) continue;
       const auto n = static_cast<double>(meetings[i].n);
       a.points.push_back(quartiles(n, attention[i]));
       g.points.push_back(quartiles(n, gru[i]));
+      quickest_a.push_back(fastest(n, attention[i]));
+      quickest_g.push_back(fastest(n, gru[i]));
       std::vector<double> ratio;
       for (std::size_t r = 0; r < rounds; ++r) ratio.push_back(attention[i][r] / gru[i][r]);
       robust(times, fmt::format("scores.meet.d{}.n{}.ratio", meetings[i].d, meetings[i].n), ratio);
     }
     const auto d = static_cast<double>(widths[w]);
-    const double at = crossing(a.points, g.points);
+    const double at = crossing(quickest_a, quickest_g);
     const std::string key = fmt::format("scores.meet.d{}", widths[w]);
     times.exact(key + ".crossing", at);
     times.exact(key + ".crossing_to_d", at / d);
     // Over the longest four, where the work outweighs the call.
-    times.exact(key + ".attention_exponent", exponent({a.points.end() - 4, a.points.end()}));
-    times.exact(key + ".gru_exponent", exponent({g.points.end() - 4, g.points.end()}));
+    times.exact(key + ".attention_exponent", exponent({quickest_a.end() - 4, quickest_a.end()}));
+    times.exact(key + ".gru_exponent", exponent({quickest_g.end() - 4, quickest_g.end()}));
     measured.points.push_back({d, at, at, at});
     counted.points.push_back({d, 3 * d, 3 * d, 3 * d});
     even.points.push_back({d, d, d, d});
@@ -268,7 +280,7 @@ void meet(Work& work, double share, std::size_t rounds, Result& result) {
         fmt::format(
             "Forward, {} sequences, one thread. At {} tokens attention takes {:.3g} ms and the GRU {:.3g} ms; they "
             "meet near {:.0f} tokens.",
-            kBatch, longest(widths[w]), 1e3 * a.points.back().y, 1e3 * g.points.back().y, at),
+            kBatch, longest(widths[w], brief), 1e3 * a.points.back().y, 1e3 * g.points.back().y, at),
         Lines{{"tokens", true}, {"seconds", true}, {a, g}, kBand});
   }
   times.draw("crossing", "The length at which a GRU becomes the faster",
