@@ -72,7 +72,7 @@ Measurements as_printed(const std::string& id) {
 
 // No verdict is a constant: there are measurements that would have turned each of them.
 TEST(Ledger, EveryVerdictDependsOnItsEvidence) {
-  std::vector<double> factors = {0.0, 1e12};
+  std::vector<double> factors = {0.0, 1.5, 1e12};
   for (double factor = 1e-3; factor < 2e3; factor *= 1.4) factors.push_back(factor);
   Measurements altered = measurements();
   for (const Entry& entry : whole()) {
