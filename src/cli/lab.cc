@@ -69,7 +69,7 @@ class Lab {
  public:
   void add_to(CLI::App& command) {
     command.add_option("what", what_, "Experiments by name; or 'list', or 'claims'")->type_name("NAME");
-    command.add_flag("--full", settings_.full, "The thorough profile: more repeats");
+    command.add_flag("--full", settings_.full, "The thorough profile: more repeats, longer training");
     command.add_option("--seed", seed_, "Which random numbers")->type_name("N")->check(kNotEmpty);
     command.add_option("--repeats", repeats_, "Repeats in place of the profile's, at least 2")
         ->type_name("N")

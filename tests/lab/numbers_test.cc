@@ -244,7 +244,7 @@ TEST(ScoresNumbers, ChainsGrowByTheSameForEveryToken) {
       EXPECT_EQ(value(fmt::format("scores.{}.{}.n8", what, id)), value(fmt::format("scores.{}.{}.n256", what, id)));
     }
   }
-  EXPECT_EQ(value("scores.formula.products"), 2);
+  EXPECT_EQ(value("scores.shapes_003.products"), 2);
 }
 
 TEST(ScoresNumbers, AdditiveScoresTakeLonger) {

@@ -55,6 +55,22 @@ Judgement compare(const Measurement& m, double claimed, double tolerance) {
   return {.measured = number_text(m.value), .spread = spread_text(m), .verdict = rule(agrees(m, claimed, tolerance))};
 }
 
+Judgement shapes(Evidence& evidence, const std::string& key, const std::vector<int>& weights,
+                 const std::vector<int>& out) {
+  bool all = true;
+  std::string measured;
+  for (const auto& [part, claimed] : {std::pair{"weights", &weights}, {"out", &out}}) {
+    measured += measured.empty() ? "(" : ", (";
+    for (std::size_t i = 0; i < claimed->size(); ++i) {
+      const double size = evidence(fmt::format("{}.{}.{}", key, part, i)).value;
+      all = all && size == (*claimed)[i];
+      measured += fmt::format("{}{:.0f}", i == 0 ? "" : ", ", size);
+    }
+    measured += ")";
+  }
+  return {.measured = std::move(measured), .spread = "exact", .verdict = rule(all)};
+}
+
 Judgement judge(const std::vector<Case>& cases, const Spread& spread, const Wording& wording) {
   std::vector<std::string> holding;
   std::string measured;

@@ -48,6 +48,10 @@ std::string spread_text(const Measurement& m);
 // One measurement against one number.
 Judgement compare(const Measurement& m, double claimed, double tolerance);
 
+// The sizes measured under key.weights.0 … and key.out.0 … against what is claimed.
+Judgement shapes(Evidence& evidence, const std::string& key, const std::vector<int>& weights,
+                 const std::vector<int>& out);
+
 // A claim looked at in several cases: it holds, holds if one of some cases is given, or does not hold in any.
 struct Case {
   std::string label;

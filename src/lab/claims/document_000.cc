@@ -125,6 +125,18 @@ std::vector<Claim> claims_000() {
          }
          return judge(cases, {e("saturation.raw.d16.n64.share"), "d_k = 16", true}, kSizeIs);
        }},
+      {"000-eight", "saturation", "Unscaled, rows are healthy at d_k = 8 and saturated at d_k = 64.",
+       "not one-hot at 8, one-hot at 64",
+       [](Evidence& e) {
+         std::vector<Case> cases;
+         for (const int n : kKeys) {
+           const double small = e(fmt::format("saturation.raw.d8.n{}.share", n)).value;
+           const double large = e(fmt::format("saturation.raw.d64.n{}.share", n)).value;
+           cases.push_back({fmt::format("{}", n), fmt::format("{} and {} of rows", percent(small), percent(large)),
+                            small <= kTiny && large >= kOneHot});
+         }
+         return judge(cases, {e("saturation.raw.d64.n64.share"), "64 keys", true}, kThereAre);
+       }},
       {"000-projection", "gradient",
        "Unscaled at d_k = 64, the gradient at the Q, K and V projections is about 0 at the first step.", "≈ 0",
        [](Evidence& e) {

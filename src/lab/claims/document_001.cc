@@ -71,6 +71,12 @@ std::vector<Claim> claims_001() {
        [](Evidence& e) {
          return printed_row(e, "softmax.row.unscaled_001", {0.599, 0, 0.401, 0, 0}, 3);
        }},
+      {"001-two-positions", "softmax", "There, attention is concentrated on just two positions.",
+       "two weights add up to 1",
+       [](Evidence& e) {
+         const double two = e("softmax.row.unscaled_001.p0").value + e("softmax.row.unscaled_001.p2").value;
+         return Judgement{fmt::format("{:.4f}", two), "exact", rule(two > 0.99)};
+       }},
       {"001-division", "softmax", "Those scores divided by 8 are [1.15, −0.39, 1.10, −0.68, 0.15].",
        "equal to two decimals",
        [](Evidence& e) {

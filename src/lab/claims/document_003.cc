@@ -178,8 +178,19 @@ std::vector<Claim> claims_003() {
        }},
       {"003-three", "scores", "Attention is three matrix multiplications.", "3",
        [](Evidence& e) {
-         const auto& m = e("scores.formula.products");
+         const auto& m = e("scores.shapes_003.products");
          return Judgement{fmt::format("{:.0f} in softmax(QKᵀ/√d_k)V", m.value), spread_text(m), rule(m.value == 3)};
+       }},
+      {"003-shapes", "scores",
+       "Queries (2, 5, 64), keys (2, 7, 64), values (2, 7, 32): weights (2, 5, 7), outputs (2, 5, 32).",
+       "(2, 5, 7), (2, 5, 32)",
+       [](Evidence& e) {
+         return shapes(e, "scores.shapes_003", {2, 5, 7}, {2, 5, 32});
+       }},
+      {"003-cosine", "example", "q·k is ‖q‖‖k‖cos θ.", "equal to rounding",
+       [](Evidence& e) {
+         const auto& m = e("example.score.angle_error");
+         return Judgement{number_text(m.value) + " apart", spread_text(m), rule(m.value <= 1e-12)};
        }},
       {"003-steps-rnn", "scores", "A recurrent layer needs O(n) sequential operations.", "∝ n",
        [](Evidence& e) { return growing_chain(e, "depth"); }},

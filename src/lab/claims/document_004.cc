@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <array>
 #include <cmath>
 
 #include "lab/claims/criteria.h"
@@ -96,20 +95,10 @@ std::vector<Claim> claims_004() {
        "q, k and v of (4, 8, 100, 64) give weights of (4, 8, 100, 100) and outputs of (4, 8, 100, 64).",
        "(4, 8, 100, 100), (4, 8, 100, 64)",
        [](Evidence& e) {
-         bool all = true;
-         std::string measured;
-         for (const auto& [part, shape] :
-              {std::pair{"weights", std::array{4, 8, 100, 100}}, {"out", std::array{4, 8, 100, 64}}}) {
-           measured += measured.empty() ? "(" : ", (";
-           for (std::size_t i = 0; i < shape.size(); ++i) {
-             const double size = e(fmt::format("scores.formula.{}.{}", part, i)).value;
-             all = all && size == shape[i];
-             measured += fmt::format("{}{:.0f}", i == 0 ? "" : ", ", size);
-           }
-           measured += ")";
-         }
-         return Judgement{measured, "exact", rule(all)};
+         return shapes(e, "scores.shapes_004", {4, 8, 100, 100}, {4, 8, 100, 64});
        }},
+      {"004-orthogonal", "example", "The dot product of orthogonal vectors is near 0.", "0",
+       [](Evidence& e) { return compare(e("example.score.orthogonal"), 0, kEqual); }},
       {"004-kills", "ablation", "Without scaling the gradients are killed while training.",
        "dW_Q ≈ 0 over the run at d_k = 64",
        [](Evidence& e) {

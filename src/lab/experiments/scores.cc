@@ -348,18 +348,23 @@ void count_steps(Result& result, std::uint64_t seed) {
               Lines{{"tokens", true}, {"operations on the way", true}, path, ""});
 }
 
-// The formula as it is written, and the shapes of a call of (4, 8, 100, 64).
+// The formula as it is written, and the shapes of what 004 and 003 give it.
 void read_formula(Result& result, std::uint64_t seed) {
   nn::Random random(seed, "scores/formula");
-  const nn::Shape shape{4, 8, 100, 64};
-  Tensor q = random.normal(shape), k = random.normal(shape), v = random.normal(shape);
-  q.require_grad();
-  const Tensor weights = nn::softmax(nn::matmul(q, nn::transpose(k, 2, 3)) / 8.0), out = nn::matmul(weights, v);
-  result.exact("scores.formula.products", count_of("matmul", out));
-  for (int i = 0; i < 4; ++i) {
-    result.exact(fmt::format("scores.formula.weights.{}", i), static_cast<double>(weights.size(i)));
-    result.exact(fmt::format("scores.formula.out.{}", i), static_cast<double>(out.size(i)));
-  }
+  const auto compute = [&](const char* id, const nn::Shape& q_shape, const nn::Shape& k_shape,
+                           const nn::Shape& v_shape) {
+    Tensor q = random.normal(q_shape);
+    q.require_grad();
+    const Tensor k = random.normal(k_shape), v = random.normal(v_shape);
+    const Tensor weights = nn::softmax(nn::matmul(q, nn::transpose(k, -2, -1)) / 8.0), out = nn::matmul(weights, v);
+    for (int i = 0; i < out.rank(); ++i) {
+      result.exact(fmt::format("scores.{}.weights.{}", id, i), static_cast<double>(weights.size(i)));
+      result.exact(fmt::format("scores.{}.out.{}", id, i), static_cast<double>(out.size(i)));
+    }
+    result.exact(fmt::format("scores.{}.products", id), count_of("matmul", out));
+  };
+  compute("shapes_004", {4, 8, 100, 64}, {4, 8, 100, 64}, {4, 8, 100, 64});
+  compute("shapes_003", {2, 5, 64}, {2, 7, 64}, {2, 7, 32});
 }
 
 class Scores : public Experiment {
