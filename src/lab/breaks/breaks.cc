@@ -22,6 +22,20 @@ Change Observed::change() const {
   return difference < 0 ? Change::less : Change::more;
 }
 
+std::vector<Observed> over_seeds(std::size_t seeds,
+                                 const std::function<std::vector<double>(std::size_t seed, bool healthy)>& look) {
+  std::vector<Observed> found;
+  for (std::size_t seed = 0; seed < seeds; ++seed) {
+    const std::vector<double> healthy = look(seed, true), broken = look(seed, false);
+    found.resize(healthy.size());
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      found[i].healthy.push_back(healthy[i]);
+      found[i].broken.push_back(broken[i]);
+    }
+  }
+  return found;
+}
+
 const std::vector<Break>& breaks() {
   static const std::vector<Break> all = {no_scale(), sqrt_d_model(), mask_before_scale_in_f16(),
                                          causal_off_by_alignment(), softmax_over_queries()};

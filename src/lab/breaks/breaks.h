@@ -26,6 +26,10 @@ struct Observed {
   Change change() const;
 };
 
+// What look(seed, healthy) sees in both versions, a value a question.
+std::vector<Observed> over_seeds(std::size_t seeds,
+                                 const std::function<std::vector<double>(std::size_t seed, bool healthy)>& look);
+
 struct Break {
   std::string name;           // as in `keel lab break NAME`
   std::string summary;        // one line, which gives nothing away

@@ -43,23 +43,16 @@ Break causal_off_by_alignment() {
                     {"difference-square", "the same where all sixteen are queries, as in training"}},
       .run =
           [](Work& work) {
-            std::vector<Observed> found(4);
-            for (std::size_t r = 0; r < kSeeds; ++r) {
+            return over_seeds(kSeeds, [&](std::size_t r, bool healthy) {
               Random random(work.settings().seed, "break/causal", r);
               const Matrix q = normal_matrix(random, kTokens, kSize), k = normal_matrix(random, kTokens, kSize);
-              const Matrix whole = weights(q, k, Causal::bottom_right), last = tail(q, kTokens - kNew);
-              for (const bool healthy : {true, false}) {
-                const Causal causal = healthy ? Causal::bottom_right : Causal::top_left;
-                const Matrix p = weights(last, k, causal);
-                const std::vector<double> seen = {keys_seen(p, kNew - 1), keys_seen(p, 0),
-                                                  largest_difference(p, tail(whole, kTokens - kNew)),
-                                                  largest_difference(weights(q, k, causal), whole)};
-                for (std::size_t i = 0; i < found.size(); ++i) {
-                  (healthy ? found[i].healthy : found[i].broken).push_back(seen[i]);
-                }
-              }
-            }
-            return found;
+              const Causal causal = healthy ? Causal::bottom_right : Causal::top_left;
+              const Matrix whole = weights(q, k, Causal::bottom_right);
+              const Matrix p = weights(tail(q, kTokens - kNew), k, causal);
+              return std::vector{keys_seen(p, kNew - 1), keys_seen(p, 0),
+                                 largest_difference(p, tail(whole, kTokens - kNew)),
+                                 largest_difference(weights(q, k, causal), whole)};
+            });
           },
       .hints = {"The mask has four rows and sixteen columns. Draw both versions of it.",
                 "Which token of the sequence is query 0 of the four?",

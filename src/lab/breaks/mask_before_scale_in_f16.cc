@@ -118,21 +118,13 @@ Break mask_before_scale_in_f16() {
                     {"leak-padding", "the largest weight on a masked key, in rows that see none, bfloat16"}},
       .run =
           [](Work& work) {
-            std::vector<Observed> found(4);
-            const auto add = [](Observed& o, double h, double b) {
-              o.healthy.push_back(h);
-              o.broken.push_back(b);
-            };
-            for (std::size_t r = 0; r < kSeeds; ++r) {
-              const Inputs half(Random(work.settings().seed, "break/mask", r), DType::f16),
-                  brain(Random(work.settings().seed, "break/mask", r), DType::bf16);
-              const Weights h = healthy(half, to_float16), b = broken(half, DType::f16);
-              add(found[0], nan_rows(h), nan_rows(b));
-              add(found[1], nan_gradient(h), nan_gradient(b));
-              add(found[2], leaked(h, true), leaked(b, true));
-              add(found[3], leaked(healthy(brain, to_bfloat16), false), leaked(broken(brain, DType::bf16), false));
-            }
-            return found;
+            return over_seeds(kSeeds, [&](std::size_t r, bool is_healthy) {
+              const Random random(work.settings().seed, "break/mask", r);
+              const Inputs half(random, DType::f16), brain(random, DType::bf16);
+              const Weights p = is_healthy ? healthy(half, to_float16) : broken(half, DType::f16);
+              const Weights b = is_healthy ? healthy(brain, to_bfloat16) : broken(brain, DType::bf16);
+              return std::vector{nan_rows(p), nan_gradient(p), leaked(p, true), leaked(b, false)};
+            });
           },
       .hints =
           {"What is the largest number that float16 can hold?",

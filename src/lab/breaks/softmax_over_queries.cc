@@ -50,23 +50,16 @@ Break softmax_over_queries() {
                     {"future", "the change of the first token's weights when the last token is another"}},
       .run =
           [](Work& work) {
-            std::vector<Observed> found(4);
-            for (std::size_t r = 0; r < kSeeds; ++r) {
+            return over_seeds(kSeeds, [&](std::size_t r, bool healthy) {
               Random random(work.settings().seed, "break/queries", r);
               const Matrix q = normal_matrix(random, kTokens, kSize), k = normal_matrix(random, kTokens, kSize);
               Matrix other = q;
               random.normal(std::span(other.values).last(static_cast<std::size_t>(kSize)));
-              for (const bool healthy : {true, false}) {
-                const auto weights = healthy ? healthy_weights : broken_weights;
-                const Matrix p = weights(q, k);
-                const std::vector<double> seen = {row_sum(p, 0), row_sum(p, kTokens - 1), outside(p),
-                                                  std::abs(p.at(0, 0) - weights(other, k).at(0, 0))};
-                for (std::size_t i = 0; i < found.size(); ++i) {
-                  (healthy ? found[i].healthy : found[i].broken).push_back(seen[i]);
-                }
-              }
-            }
-            return found;
+              const auto weights = healthy ? healthy_weights : broken_weights;
+              const Matrix p = weights(q, k);
+              return std::vector{row_sum(p, 0), row_sum(p, kTokens - 1), outside(p),
+                                 std::abs(p.at(0, 0) - weights(other, k).at(0, 0))};
+            });
           },
       .hints = {"Add up the weights along each row, then along each column.",
                 "Key 7 is seen by query 7 alone. What weight does it get?",

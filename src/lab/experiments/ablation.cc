@@ -5,25 +5,24 @@
 #include <cmath>
 
 #include "lab/experiments.h"
-#include "lab/recall.h"
+#include "lab/learning_curves.h"
 #include "lab/statistics.h"
 
 namespace keel::lab {
 namespace {
 
 constexpr const char* kBand = "one standard deviation over seeds";
-constexpr const char* kQuantiles = "10 to 90 % of seeds, line: median";
 constexpr const char* kConfidence = "95 % confidence interval of the mean";
 
 double target() { return recall_chance() / 2; }
 
-struct Arm {
+struct Scaling {
   const char *id, *name;
   nn::ScoreMaker score;
 };
 
-const std::vector<Arm>& arms() {
-  static const std::vector<Arm> all = {
+const std::vector<Scaling>& arms() {
+  static const std::vector<Scaling> all = {
       {"scaled", "divided by √d_k", {}},
       {"raw", "unscaled", [](auto, auto) { return nn::WrongScaleScore::none(); }},
       {"model", "divided by √d_model", [](auto, auto) { return nn::WrongScaleScore::by_model_size(recall::kModel); }},
@@ -34,7 +33,7 @@ const std::vector<Arm>& arms() {
 
 // One arm at one d_k: what is compared.
 struct Setting {
-  const Arm* arm;
+  const Scaling* arm;
   std::int64_t d;
   std::string key() const { return fmt::format("ablation.{}.d{}", arm->id, d); }
 };
@@ -45,15 +44,10 @@ struct Cell {
   double cost() const { return 16 + static_cast<double>(setting.d); }
 };
 
-struct Quantity {
-  const char *id, *title, *label;
-  double Snapshot::*value;
-  bool log;
-};
-constexpr std::array<Quantity, 4> kQuantities{
+constexpr std::array<Watched, 4> kWatched{
     {{"loss", "Loss", "loss, nats", &Snapshot::loss, true},
-     {"largest", "Largest weight of a row", "largest weight", &Snapshot::max_weight, false},
-     {"entropy", "Entropy of a row", "entropy, nats", &Snapshot::entropy, false},
+     {"largest", "Largest weight of a row", "largest weight", &Snapshot::max_weight},
+     {"entropy", "Entropy of a row", "entropy, nats", &Snapshot::entropy},
      {"gradient", "Gradient at W_Q", "norm of dW_Q", &Snapshot::dw_q, true}}};
 
 std::vector<double> over(const std::vector<Trained>& runs, const std::function<double(const Trained&)>& value) {
@@ -117,7 +111,7 @@ class Ablation : public Experiment {
 
     std::vector<Setting> settings;
     for (const std::int64_t d : sizes) {
-      for (const Arm& arm : arms()) settings.push_back({&arm, d});
+      for (const Scaling& arm : arms()) settings.push_back({&arm, d});
     }
     const auto train = [&](const Cell& cell, const char* part, std::size_t r) {
       return train_recall({.d_k = cell.setting.d,
@@ -164,8 +158,12 @@ class Ablation : public Experiment {
     draw_ends(result, sizes, found);
     draw_rates(result, sizes, rates, swept);
     for (std::size_t d = 0; d < sizes.size(); ++d) {
-      for (const Quantity& q : kQuantities)
-        draw_curves(result, sizes[d], q, std::span(found).subspan(d * arms().size(), arms().size()));
+      std::vector<Arm> lines;
+      for (std::size_t a = 0; a < arms().size(); ++a) lines.push_back({arms()[a].name, &found[d * arms().size() + a]});
+      for (const Watched& w : kWatched) {
+        draw_curve(result, fmt::format("{}-d{}", w.id, sizes[d]),
+                   fmt::format("{} while training, d_k = {}", w.title, sizes[d]), w, lines);
+      }
     }
     return result;
   }
@@ -217,7 +215,7 @@ class Ablation : public Experiment {
       std::string all;
       for (const std::int64_t d : sizes) {
         all += fmt::format("{}d_k = {}:", all.empty() ? "" : " ", d);
-        for (const Arm& arm : arms()) {
+        for (const Scaling& arm : arms()) {
           all += fmt::format(" {} {:.3g}{}", arm.name, result.at(fmt::format("ablation.{}.d{}.{}", arm.id, d, what)),
                              &arm == &arms().back() ? "" : ",");
         }
@@ -251,25 +249,6 @@ class Ablation : public Experiment {
                   fmt::format("Mean loss over the run, lower is better: {}.", text),
                   Lines{{"learning rate", true}, {"mean loss, nats"}, std::move(series), kBand});
     }
-  }
-
-  static void draw_curves(Result& result, std::int64_t d, const Quantity& q,
-                          std::span<const std::vector<Trained>> found) {
-    std::vector<Series> series;
-    std::string text;
-    for (std::size_t a = 0; a < arms().size(); ++a) {
-      series.push_back({arms()[a].name, {}});
-      for (std::size_t i = 0; i < found[a].front().snapshots.size(); ++i) {
-        series.back().points.push_back(
-            quantile_point(found[a].front().snapshots[i].step,
-                           over(found[a], [&](const Trained& t) { return t.snapshots[i].*q.value; }), 0.1, 0.9));
-      }
-      text += fmt::format("{}{} from {:.3g} to {:.3g}", a == 0 ? "" : ", ", arms()[a].name,
-                          series.back().points.front().y, series.back().points.back().y);
-    }
-    result.draw(fmt::format("{}-d{}", q.id, d), fmt::format("{} while training, d_k = {}", q.title, d),
-                fmt::format("From the first step to the last: {}.", text),
-                Lines{{"step"}, {q.label, q.log}, std::move(series), kQuantiles});
   }
 };
 

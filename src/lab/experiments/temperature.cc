@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "lab/experiments.h"
-#include "lab/recall.h"
+#include "lab/learning_curves.h"
 #include "lab/statistics.h"
 
 namespace keel::lab {
@@ -11,7 +11,6 @@ namespace {
 
 constexpr std::int64_t kSize = 64;  // d_k
 constexpr double kRate = 1e-2;
-constexpr const char* kBand = "10 to 90 % of seeds, line: median";
 
 // q·k/τ with τ = factor·√d_k.
 class FixedTemperature : public nn::ScoreFunction {
@@ -31,13 +30,13 @@ nn::ScoreMaker fixed(double factor) {
   };
 }
 
-struct Arm {
+struct Setting {
   const char *id, *name;
   nn::ScoreMaker score;
 };
 
-const std::vector<Arm>& arms() {
-  static const std::vector<Arm> all = {
+const std::vector<Setting>& arms() {
+  static const std::vector<Setting> all = {
       {"half", "τ = √d_k / 2", fixed(0.5)},
       {"unit", "τ = √d_k", fixed(1)},
       {"double", "τ = 2 √d_k", fixed(2)},
@@ -76,30 +75,13 @@ void draw_patterns(Result& result, const Runs& found) {
 }
 
 void draw_curves(Result& result, const Runs& found) {
-  struct Quantity {
-    const char *id, *title, *label;
-    double Snapshot::*value;
-    bool log;
-  };
-  for (const Quantity& q :
-       {Quantity{"loss", "Loss while training", "loss, nats", &Snapshot::loss, true},
-        Quantity{"entropy", "Entropy of a row while training", "entropy, nats", &Snapshot::entropy, false},
-        Quantity{"scores", "Variance of the scores while training", "variance of a row's scores, after scaling",
-                 &Snapshot::logit_var, true}}) {
-    std::vector<Series> series;
-    std::string text;
-    for (std::size_t a = 0; a < arms().size(); ++a) {
-      series.push_back({arms()[a].name, {}});
-      for (std::size_t i = 0; i < found[a].front().snapshots.size(); ++i) {
-        std::vector<double> values;
-        for (const Trained& run : found[a]) values.push_back(run.snapshots[i].*q.value);
-        series.back().points.push_back(quantile_point(found[a].front().snapshots[i].step, values, 0.1, 0.9));
-      }
-      text += fmt::format("{}{} from {:.3g} to {:.3g}", a == 0 ? "" : ", ", arms()[a].name,
-                          series.back().points.front().y, series.back().points.back().y);
-    }
-    result.draw(q.id, q.title, fmt::format("From the first step to the last: {}.", text),
-                Lines{{"step"}, {q.label, q.log}, std::move(series), kBand});
+  std::vector<Arm> lines;
+  for (std::size_t a = 0; a < arms().size(); ++a) lines.push_back({arms()[a].name, &found[a]});
+  for (const Watched& w : {Watched{"loss", "Loss while training", "loss, nats", &Snapshot::loss, true},
+                           Watched{"entropy", "Entropy of a row while training", "entropy, nats", &Snapshot::entropy},
+                           Watched{"scores", "Variance of the scores while training",
+                                   "variance of a row's scores, after scaling", &Snapshot::logit_var, true}}) {
+    draw_curve(result, w.id, w.title, w, lines);
   }
 }
 
@@ -134,7 +116,7 @@ class Temperature : public Experiment {
     const OneThreadEach one_thread_each;
     const std::int64_t steps = work.steps(300, 600);
     const std::size_t seeds = work.repeats(8, 32);
-    const Runs found = work.repeat(1.0, arms(), seeds, [&](const Arm& arm, std::size_t r) {
+    const Runs found = work.repeat(1.0, arms(), seeds, [&](const Setting& arm, std::size_t r) {
       return train_recall({.d_k = kSize,
                            .score = arm.score,
                            .lr = kRate,
@@ -171,7 +153,7 @@ class Temperature : public Experiment {
   }
 
  private:
-  static void record(Result& result, const Arm& arm, const std::vector<Trained>& runs) {
+  static void record(Result& result, const Setting& arm, const std::vector<Trained>& runs) {
     const auto keep = [&](const char* what, auto value) {
       std::vector<double> values;
       for (const Trained& run : runs) values.push_back(value(run));
