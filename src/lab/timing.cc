@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "lab/statistics.h"
 
@@ -35,6 +36,22 @@ double robust(Findings& times, const std::string& key, std::span<const double> r
   const double middle = quantile(rounds, 0.5), width = quantile(rounds, 0.75) - quantile(rounds, 0.25);
   times.measurements[key] = {middle, width / 1.349, static_cast<std::int64_t>(rounds.size())};
   return middle;
+}
+
+Point fastest(double x, std::span<const double> rounds) {
+  const double least = *std::min_element(rounds.begin(), rounds.end());
+  return {x, least, least, least};
+}
+
+Point quartiles(double x, std::span<const double> rounds) { return quantile_point(x, rounds, 0.25, 0.75); }
+
+double exponent(const std::vector<Point>& points) {
+  std::vector<double> x, y;
+  for (const Point& p : points) {
+    x.push_back(std::log(p.x));
+    y.push_back(std::log(p.y));
+  }
+  return slope(x, y);
 }
 
 }  // namespace keel::lab

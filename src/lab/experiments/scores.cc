@@ -7,6 +7,7 @@
 #include "keel/nn/nn.h"
 #include "lab/chains.h"
 #include "lab/experiments.h"
+#include "lab/experiments/scores_against_gru.h"
 #include "lab/recall.h"
 #include "lab/statistics.h"
 #include "lab/timing.h"
@@ -16,9 +17,6 @@ namespace keel::lab {
 namespace {
 
 using nn::Tensor;
-
-constexpr const char* kBand = "quartiles of rounds";
-constexpr std::int64_t kBatch = 8;  // sequences, where attention meets a GRU
 
 struct Function {
   const char *id, *name;
@@ -38,14 +36,6 @@ constexpr std::array<Function, 4> kFunctions{
      {"scaled", "scaled dot", [](std::int64_t, nn::Random&) -> std::unique_ptr<nn::ScoreFunction> {
         return std::make_unique<nn::ScaledDotScore>();
       }}}};
-
-// The least of rounds: what the work takes when nothing disturbs it, for growth.
-Point fastest(double x, std::span<const double> rounds) {
-  const double least = *std::min_element(rounds.begin(), rounds.end());
-  return {x, least, least, least};
-}
-
-Point quartiles(double x, std::span<const double> rounds) { return quantile_point(x, rounds, 0.25, 0.75); }
 
 // Part 1: the four score functions, each with the softmax and the values behind it.
 
@@ -89,8 +79,6 @@ void measure_memory(Result& result, std::uint64_t seed) {
   }
 }
 
-using Rounds = std::vector<std::vector<double>>;  // by what is measured
-
 // Seconds of every layer in every round.
 Rounds time_layers(Work& work, double share, std::size_t rounds) {
   std::vector<std::unique_ptr<Layer>> layers;
@@ -104,16 +92,6 @@ Rounds time_layers(Work& work, double share, std::size_t rounds) {
     found[i % layers.size()][i / layers.size()] = time_of([&] { layer(); });
   });
   return found;
-}
-
-// Log-log slope of y against x.
-double exponent(const std::vector<Point>& points) {
-  std::vector<double> x, y;
-  for (const Point& p : points) {
-    x.push_back(std::log(p.x));
-    y.push_back(std::log(p.y));
-  }
-  return slope(x, y);
 }
 
 void draw_functions(Result& result, const Rounds& found) {
@@ -166,7 +144,7 @@ void draw_functions(Result& result, const Rounds& found) {
         Lines{{along.name, true}, {"bytes a pair", true}, memory, ""});
     times.draw(fmt::format("time-{}", along.id), fmt::format("Time a pair against {}, {}", along.name, fixed),
                fmt::format("Nanoseconds for each pair of query and key, forward, one thread: {}.", ends(time)),
-               Lines{{along.name, true}, {"ns a pair", true}, time, kBand});
+               Lines{{along.name, true}, {"ns a pair", true}, time, kQuartiles});
   }
   // Ratios round by round, so that a slow moment is in both.
   for (std::size_t s = 0; s < sizes().size(); ++s) {
@@ -182,119 +160,7 @@ void draw_functions(Result& result, const Rounds& found) {
   }
 }
 
-// Part 2: attention against a GRU.
-
-struct Meeting {
-  std::int64_t d, n;
-};
-
-struct Pair {
-  nn::GRU gru;
-  nn::ScaledDotProductAttention attention;
-  Tensor x;  // (batch, n, d)
-
-  Pair(const Meeting& m, std::uint64_t seed) : Pair(m, nn::Random(seed, "scores/gru")) {}
-  Pair(const Meeting& m, nn::Random random) : gru(m.d, m.d, random), x(random.normal({kBatch, m.n, m.d})) {}
-};
-
-// Time against d alone, at widths where the products outweigh the calls.
-void widen(Work& work, double share, std::size_t rounds, Findings& times) {
-  const std::vector<Meeting> recurrent = {{128, 32}, {256, 32}, {512, 32}},
-                             attending = {{32, 512}, {64, 512}, {128, 512}, {256, 512}};
-  const auto time = [&](const std::vector<Meeting>& all, const std::function<void(const Pair&)>& forward) {
-    std::vector<std::unique_ptr<Pair>> pairs;
-    for (const Meeting& m : all) pairs.push_back(std::make_unique<Pair>(m, work.settings().seed));
-    Rounds found(all.size(), std::vector<double>(rounds));
-    work.in_turn(share / 2, rounds * all.size(), [&](std::size_t i) {
-      const nn::NoGrad off;
-      found[i % all.size()][i / all.size()] = time_of([&] { forward(*pairs[i % all.size()]); });
-    });
-    std::vector<Point> points;
-    for (std::size_t i = 0; i < all.size(); ++i) points.push_back(fastest(static_cast<double>(all[i].d), found[i]));
-    return exponent(points);
-  };
-  times.exact("scores.meet.gru_exponent_d", time(recurrent, [](const Pair& p) { p.gru(p.x); }));
-  times.exact("scores.meet.attention_exponent_d", time(attending, [](const Pair& p) { p.attention(p.x, p.x, p.x); }));
-}
-
-// Of what is measured: beyond where they meet.
-std::int64_t longest(std::int64_t d, bool brief) { return brief ? 256 : d < 64 ? 4096 : 2048; }
-
-// Where two curves over the same x cross, by lines in logarithms between neighbours; beyond the last by its last slope.
-double crossing(const std::vector<Point>& a, const std::vector<Point>& b) {
-  const auto apart = [&](std::size_t i) { return std::log(a[i].y / b[i].y); };
-  std::size_t i = 1;
-  while (i + 1 < a.size() && apart(i) < 0) ++i;
-  const double x0 = std::log(a[i - 1].x), x1 = std::log(a[i].x);
-  return std::exp(x0 - apart(i - 1) * (x1 - x0) / (apart(i) - apart(i - 1)));
-}
-
-void meet(Work& work, double share, std::size_t rounds, Result& result) {
-  const std::vector<std::int64_t> widths = {16, 32, 64, 128};
-  const bool brief = work.settings().brief;
-  std::vector<Meeting> meetings;
-  for (const std::int64_t d : widths) {
-    for (std::int64_t n = 8; n <= longest(d, brief); n *= 2) meetings.push_back({d, n});
-  }
-  std::vector<std::unique_ptr<Pair>> pairs;
-  for (const Meeting& m : meetings) pairs.push_back(std::make_unique<Pair>(m, work.settings().seed));
-  Rounds gru(pairs.size(), std::vector<double>(rounds)), attention = gru;
-  work.in_turn(share, rounds * pairs.size(), [&](std::size_t i) {
-    const nn::NoGrad off;
-    const Pair& p = *pairs[i % pairs.size()];
-    gru[i % pairs.size()][i / pairs.size()] = time_of([&] { p.gru(p.x); });
-    attention[i % pairs.size()][i / pairs.size()] = time_of([&] { p.attention(p.x, p.x, p.x); });
-  });
-
-  Findings& times = result.times;
-  Series measured{"measured", {}}, counted{"by operations: 3d", {}, Role::theory}, even{"n = d", {}, Role::reference};
-  std::string crossings;
-  for (std::size_t w = 0; w < widths.size(); ++w) {
-    Series a{"attention", {}}, g{"GRU", {}};
-    std::vector<Point> quickest_a, quickest_g;
-    for (std::size_t i = 0; i < meetings.size(); ++i) {
-      if (meetings[i].d != widths[w]) continue;
-      const auto n = static_cast<double>(meetings[i].n);
-      a.points.push_back(quartiles(n, attention[i]));
-      g.points.push_back(quartiles(n, gru[i]));
-      quickest_a.push_back(fastest(n, attention[i]));
-      quickest_g.push_back(fastest(n, gru[i]));
-      std::vector<double> ratio;
-      for (std::size_t r = 0; r < rounds; ++r) ratio.push_back(attention[i][r] / gru[i][r]);
-      robust(times, fmt::format("scores.meet.d{}.n{}.ratio", meetings[i].d, meetings[i].n), ratio);
-    }
-    const auto d = static_cast<double>(widths[w]);
-    const double at = crossing(quickest_a, quickest_g);
-    const std::string key = fmt::format("scores.meet.d{}", widths[w]);
-    times.exact(key + ".crossing", at);
-    times.exact(key + ".crossing_to_d", at / d);
-    // Over the longest four, where the work outweighs the call.
-    times.exact(key + ".attention_exponent", exponent({quickest_a.end() - 4, quickest_a.end()}));
-    times.exact(key + ".gru_exponent", exponent({quickest_g.end() - 4, quickest_g.end()}));
-    measured.points.push_back({d, at, at, at});
-    counted.points.push_back({d, 3 * d, 3 * d, 3 * d});
-    even.points.push_back({d, d, d, d});
-    crossings += fmt::format("{}{:.0f} at d = {}", crossings.empty() ? "" : ", ", at, widths[w]);
-    times.draw(
-        fmt::format("meet-d{}", widths[w]), fmt::format("Attention and a GRU against the length, d = {}", widths[w]),
-        fmt::format(
-            "Forward, {} sequences, one thread. At {} tokens attention takes {:.3g} ms and the GRU {:.3g} ms; they "
-            "meet near {:.0f} tokens.",
-            kBatch, longest(widths[w], brief), 1e3 * a.points.back().y, 1e3 * g.points.back().y, at),
-        Lines{{"tokens", true}, {"seconds", true}, {a, g}, kBand});
-  }
-  times.draw("crossing", "The length at which a GRU becomes the faster",
-             fmt::format("{} tokens. Counted in multiplications, attention's 2n²d and the GRU's 6nd² meet at n = 3d.",
-                         crossings),
-             Lines{{"d", true}, {"tokens", true}, {measured, counted, even}, ""});
-  times.findings.push_back(
-      fmt::format("Attention and a GRU take the same time at {} tokens (a forward pass of {} sequences on one thread). "
-                  "A GRU has six "
-                  "products of d × d a token, so that by operations alone they meet at n = 3d, not n = d.",
-                  crossings, kBatch));
-}
-
-// Part 3: what has to wait for what, read off the tape.
+// Part 2: what has to wait for what, read off the tape.
 
 std::vector<Tensor> leaves(std::int64_t n, std::int64_t d, nn::Random& random) {
   std::vector<Tensor> all;
@@ -387,14 +253,13 @@ class Scores : public Experiment {
         "operations "
         "are counted on the tape, at d = 8. Times are in scores-times.json; the same seed gives other times, and the "
         "rest again.",
-        rounds, kBatch);
+        rounds, kGruSequences);
     measure_memory(result, seed);
     count_steps(result, seed);
     read_formula(result, seed);
     const Rounds layers = time_layers(work, 0.4, rounds);
     draw_functions(result, layers);
-    meet(work, 0.5, rounds, result);
-    widen(work, 0.1, rounds, result.times);
+    time_against_gru(work, 0.6, rounds, result.times);
     const auto at = [&](const char* key) { return result.times.at(key); };
     result.times.findings.push_back(
         fmt::format("At d = 64 and 256 keys a pair takes {:.2f} ns by scaled dot, {:.2f} by dot, {:.2f} by general and "
