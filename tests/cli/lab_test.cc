@@ -36,7 +36,7 @@ TEST(Lab, AnExperimentLeavesItsResultsAndAReport) {
   EXPECT_EQ(result.status, 0);
   EXPECT_EQ(result.err, "");  // progress is for terminals
   EXPECT_THAT(result.out, HasSubstr("on three tokens"));
-  EXPECT_THAT(result.out, HasSubstr("5 claims: 5 hold"));
+  EXPECT_THAT(result.out, HasSubstr("7 claims: 7 hold"));
   EXPECT_THAT(result.out, testing::EndsWith("Report: lab-report/index.html\n"));
   for (const char* name : {"index.html", "example.json", "example-causal.csv", "claims.json", "claims.csv"}) {
     EXPECT_TRUE(std::filesystem::exists(folder / (std::string("lab-report/") + name))) << name;

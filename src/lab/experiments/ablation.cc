@@ -106,7 +106,7 @@ class Ablation : public Experiment {
         work.pick(std::vector<std::int64_t>{4, 16, 64}, std::vector<std::int64_t>{4, 16, 64, 128});
     const std::vector<double> rates =
         work.pick(std::vector{3e-3, 1e-2, 3e-2, 1e-1}, std::vector{1e-3, 3e-3, 1e-2, 3e-2, 1e-1});
-    const std::int64_t steps = work.steps(300, 600), every = steps / 30;
+    const std::int64_t steps = work.steps(300, 600), every = std::max<std::int64_t>(steps / 30, 5);
     const std::size_t tries = work.repeats(3, 5), seeds = work.repeats(16, 24);
 
     std::vector<Setting> settings;

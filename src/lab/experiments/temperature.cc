@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "lab/experiments.h"
@@ -121,7 +122,7 @@ class Temperature : public Experiment {
                            .score = arm.score,
                            .lr = kRate,
                            .steps = steps,
-                           .every = steps / 30,
+                           .every = std::max<std::int64_t>(steps / 30, 5),
                            .seed = work.settings().seed,
                            .stream = fmt::format("temperature/{}", r)});
     });
