@@ -9,7 +9,7 @@
 
 namespace keel::lab {
 
-// Seconds of one call, the least of some batches; a long one is made once.
+// Seconds that the calling thread works on one call, the least of some batches; a long one is made once.
 double time_of(const std::function<void()>& call);
 
 // What was measured, by round.

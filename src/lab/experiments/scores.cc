@@ -247,7 +247,8 @@ class Scores : public Experiment {
     const std::size_t rounds = work.repeats(7, 31);
     Result result;
     result.settings = fmt::format(
-        "f32, one thread, forward, medians of {} rounds in which everything is measured in turn. Score functions: "
+        "f32, forward, processor time of one thread, medians of {} rounds in which everything is measured in turn. "
+        "Score functions: "
         "whole "
         "attention with one sequence, one head, d_a = d. GRU: d inputs and d hidden units, {} sequences. Chains of "
         "operations "
