@@ -16,7 +16,7 @@ inline constexpr double kOneHot = 0.9;      // "one-hot", "saturated": at least 
 inline constexpr double kZero = 0.01;       // "≈ 0", "vanishes": at most 1 % of what it is compared with
 inline constexpr double kTiny = 0.1;        // "tiny": at most 10 %
 inline constexpr double kCollapsed = 0.05;  // "collapses": entropy of at most 5 % of ln n
-inline constexpr double kAll = 0.9;         // "trains", "stable": at least 90 % of runs, or of what can be had
+inline constexpr double kAll = 0.9;         // "stable": at least 90 % of runs, or of what can be had
 inline constexpr double kRangeFactor = 2;   // "range": holds all values, and at most twice as wide as they need
 
 // |measured − claimed| ≤ tolerance·|claimed|, or within kErrors standard errors.
