@@ -23,7 +23,7 @@ using lab::Record;
 
 constexpr const char* kExamples =
     "Examples:\n"
-    "  keel lab                      all experiments, about two minutes\n"
+    "  keel lab                      all experiments, about three minutes\n"
     "  keel lab list                 what each of them answers\n"
     "  keel lab variance entropy     two of them\n"
     "  keel lab claims --json        every claim with its verdict, as data\n"

@@ -108,7 +108,7 @@ class Ablation : public Experiment {
   std::string question() const override {
     return "Does a transformer learn without the scaling, or with another one, when each may choose its learning rate?";
   }
-  Cost cost() const override { return {190, 1100}; }
+  Cost cost() const override { return {265, 1250}; }
 
   Result run(Work& work) const override {
     const OneThreadEach one_thread_each;
