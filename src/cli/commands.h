@@ -22,5 +22,6 @@ void add_attend(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_info(CLI::App& app);
 void add_lab(CLI::App& app);
+CLI::App* add_lab_break(CLI::App& lab);  // below it
 
 }  // namespace keel::cli

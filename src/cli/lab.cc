@@ -23,11 +23,12 @@ using lab::Record;
 
 constexpr const char* kExamples =
     "Examples:\n"
-    "  keel lab                      all experiments, about half a minute\n"
+    "  keel lab                      all experiments, about three minutes\n"
     "  keel lab list                 what each of them answers\n"
     "  keel lab variance entropy     two of them\n"
     "  keel lab claims --json        every claim with its verdict, as data\n"
     "  keel lab --full --out thorough\n"
+    "  keel lab break no-scale       break one line, predict, and see\n"
     "\n"
     "DIR gets index.html (one page that needs no network), a JSON file an experiment and a CSV\n"
     "file a figure. The same seed gives the same numbers on any number of threads.\n";
@@ -68,7 +69,7 @@ class Lab {
  public:
   void add_to(CLI::App& command) {
     command.add_option("what", what_, "Experiments by name; or 'list', or 'claims'")->type_name("NAME");
-    command.add_flag("--full", settings_.full, "The thorough profile: more repeats");
+    command.add_flag("--full", settings_.full, "The thorough profile: more repeats, longer training");
     command.add_option("--seed", seed_, "Which random numbers")->type_name("N")->check(kNotEmpty);
     command.add_option("--repeats", repeats_, "Repeats in place of the profile's, at least 2")
         ->type_name("N")
@@ -214,7 +215,12 @@ class Lab {
   void print_json(const std::vector<Record>& records, const lab::Folder& folder) const {
     Json all = Json::array();
     for (const Record& record : records) all.push_back(lab::to_json(record));
+    Json times = Json::array();
+    for (const Record& record : records) {
+      if (!record.result.times.empty()) times.push_back(lab::times_json(record));
+    }
     const Json printed = {{"experiments", std::move(all)},
+                          {"times", std::move(times)},
                           {"claims", lab::to_json(lab::ledger(records))},
                           {"report", folder.report_path()}};
     fmt::print("{}\n", printed.dump(2, ' ', false, Json::error_handler_t::replace));
@@ -251,7 +257,9 @@ class Lab {
     for (const Record& record : records) {
       if (what_.empty()) break;  // the report has them
       fmt::print("{}\n", bold(record.experiment->question()));
-      for (const std::string& finding : record.result.findings) fmt::print("  {}\n", wrapped(finding, 98, 2));
+      for (const lab::Findings* part : record.result.parts()) {
+        for (const std::string& finding : part->findings) fmt::print("  {}\n", wrapped(finding, 98, 2));
+      }
       fmt::print("\n");
     }
     const std::vector<lab::Entry> ledger = lab::ledger(records);
@@ -286,7 +294,10 @@ void add_lab(CLI::App& app) {
   CLI::App* command = app.add_subcommand("lab", "What 1/sqrt(d_k) does: experiments, claims and a report");
   const auto lab = std::make_shared<Lab>();
   lab->add_to(*command);
-  command->callback([lab] { lab->run(); });
+  const CLI::App* exercise = add_lab_break(*command);
+  command->callback([lab, exercise] {
+    if (!exercise->parsed()) lab->run();
+  });
 }
 
 }  // namespace keel::cli

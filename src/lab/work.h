@@ -12,6 +12,7 @@ struct Settings {
   std::uint64_t seed = 0;
   std::size_t repeats = 0;  // of everything that chance has a part in; 0: as the profile has it
   int threads = 0;          // 0: all the machine has. Results do not depend on it
+  bool brief = false;       // short training and short sequences: for tests of what surrounds them
 };
 
 // Thrown out of an experiment whose run is to stop.
@@ -43,10 +44,18 @@ class Work {
     return settings_.repeats > 0 ? settings_.repeats : pick(quick, full);
   }
 
+  // Steps of training.
+  std::int64_t steps(std::int64_t quick, std::int64_t full) const {
+    return pick(quick, full) / (settings_.brief ? 10 : 1);
+  }
+
   // Runs task(i) for i in [0, costs.size()) in any order on the settings' threads; `costs` are relative. The tasks
   // together are `share` of the experiment. A task writes what it finds to a place of its own; whoever called then
   // reads those places in order, so that results do not depend on the threads.
   void sweep(double share, const std::vector<double>& costs, const std::function<void(std::size_t)>& task);
+
+  // The same one after the other on this thread, for tasks that look at a clock.
+  void in_turn(double share, std::size_t count, const std::function<void(std::size_t)>& task);
 
   // `count` tasks of equal cost.
   void sweep(double share, std::size_t count, const std::function<void(std::size_t)>& task) {
@@ -72,6 +81,7 @@ class Work {
 
  private:
   static Observer& nobody();
+  void sweep(double share, const std::vector<double>& costs, int threads, const std::function<void(std::size_t)>& task);
 
   Settings settings_;
   Observer& observer_;

@@ -1,3 +1,4 @@
+#include <atomic>
 #include <bit>
 #include <map>
 #include <mutex>
@@ -32,9 +33,22 @@ std::size_t rounded(std::size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
+std::atomic<std::int64_t> bytes_now = 0, bytes_most = 0;
+
+void count(std::int64_t bytes) {
+  const std::int64_t now = bytes_now.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  std::int64_t most = bytes_most.load(std::memory_order_relaxed);
+  while (now > most && !bytes_most.compare_exchange_weak(most, now, std::memory_order_relaxed)) {
+  }
+}
+
 }  // namespace
 
+MemoryUse memory_use() { return {.now = bytes_now, .most = bytes_most}; }
+void watch_memory() { bytes_most = bytes_now.load(); }
+
 Storage::Storage(std::size_t bytes) : bytes_(rounded(bytes)) {
+  count(static_cast<std::int64_t>(bytes_));
   if (bytes_ >= kSmall) {
     Pool& p = pool();
     const std::lock_guard lock(p.mutex);
@@ -50,6 +64,7 @@ Storage::Storage(std::size_t bytes) : bytes_(rounded(bytes)) {
 }
 
 Storage::~Storage() {
+  count(-static_cast<std::int64_t>(bytes_));
   if (bytes_ >= kSmall) {
     Pool& p = pool();
     const std::lock_guard lock(p.mutex);

@@ -24,6 +24,13 @@ class Storage {
   std::size_t bytes_;
 };
 
+// Bytes of all tensors alive, and the most there were since the last call of watch_memory().
+struct MemoryUse {
+  std::int64_t now = 0, most = 0;
+};
+MemoryUse memory_use();
+void watch_memory();
+
 // Given the gradient by the result, the gradients by the inputs, one each; not given where an input needs none.
 using Backward = std::function<std::vector<Tensor>(const Tensor& dy)>;
 

@@ -25,7 +25,8 @@ TEST(Lab, ListNamesEveryExperimentAndItsQuestion) {
     names.push_back(experiment.at("name"));
     EXPECT_FALSE(experiment.at("question").get<std::string>().empty());
   }
-  EXPECT_THAT(names, ElementsAre("example", "softmax", "variance", "saturation", "entropy", "gradient", "length"));
+  EXPECT_THAT(names, ElementsAre("example", "softmax", "variance", "saturation", "entropy", "gradient", "length",
+                                 "ablation", "temperature", "scores"));
   EXPECT_TRUE(folder.names().empty());
 }
 
@@ -35,7 +36,7 @@ TEST(Lab, AnExperimentLeavesItsResultsAndAReport) {
   EXPECT_EQ(result.status, 0);
   EXPECT_EQ(result.err, "");  // progress is for terminals
   EXPECT_THAT(result.out, HasSubstr("on three tokens"));
-  EXPECT_THAT(result.out, HasSubstr("5 claims: 5 hold"));
+  EXPECT_THAT(result.out, HasSubstr("7 claims: 7 hold"));
   EXPECT_THAT(result.out, testing::EndsWith("Report: lab-report/index.html\n"));
   for (const char* name : {"index.html", "example.json", "example-causal.csv", "claims.json", "claims.csv"}) {
     EXPECT_TRUE(std::filesystem::exists(folder / (std::string("lab-report/") + name))) << name;
@@ -94,6 +95,79 @@ TEST(Lab, WrongArgumentsEndBeforeAnyWork) {
   }
 }
 
+TEST(LabBreak, ListsTheBreaks) {
+  const TemporaryFolder folder;
+  const Result result = keel(folder, {"lab", "break"});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_THAT(result.out, HasSubstr("softmax-over-queries"));
+  EXPECT_EQ(Json::parse(keel(folder, {"lab", "break", "--json"}).out).size(), 5u);
+  EXPECT_TRUE(folder.names().empty());
+}
+
+TEST(LabBreak, TakesPredictionsFromStdinAndGivesHintsOneAtATime) {
+  const TemporaryFolder folder;
+  const Result result =
+      shell(folder, "printf 'less\n\nsame\nmore\nh\n\n' | keel lab break softmax-over-queries; echo status $?");
+  EXPECT_THAT(result.out, HasSubstr("- weights = softmax(scores, dim=-1)\n  + weights = softmax(scores, dim=-2)"));
+  EXPECT_THAT(result.out, HasSubstr("less   you said less"));
+  EXPECT_THAT(result.out, HasSubstr("3 of 3 predictions were right."));  // one was passed over
+  EXPECT_THAT(result.out, HasSubstr("Hint 1 of 3"));
+  EXPECT_THAT(result.out, Not(HasSubstr("Hint 2 of 3")));
+  EXPECT_THAT(result.out, HasSubstr("Cause"));
+  EXPECT_THAT(result.out, testing::EndsWith("status 0\n"));
+}
+
+TEST(LabBreak, NeedsNobodyToAnswer) {
+  const TemporaryFolder folder;
+  for (const char* command : {"keel lab break causal-off-by-alignment --no-predict --hints 1 </dev/null",
+                              "keel lab break causal-off-by-alignment --hints 1 </dev/null"}) {
+    const Result result = shell(folder, command);
+    EXPECT_THAT(result.out, HasSubstr("healthy 16"));
+    EXPECT_THAT(result.out, HasSubstr("Hint 1 of 3"));
+    EXPECT_THAT(result.out, HasSubstr("Fix"));
+    EXPECT_THAT(result.out, Not(HasSubstr("you said")));
+  }
+}
+
+TEST(LabBreak, TakesPredictionsFromAFile) {
+  const TemporaryFolder folder;
+  io::write_file(folder / "mine", "# before running\nnan-rows: more\n leak-seeing : m \n");
+  const Json json =
+      Json::parse(keel(folder, {"lab", "break", "mask-before-scale-in-f16", "--predict", "mine", "--json"}).out);
+  EXPECT_EQ(json.at("observations")[0].at("predicted"), "more");
+  EXPECT_EQ(json.at("observations")[0].at("change"), "more");
+  EXPECT_TRUE(json.at("observations")[1].at("predicted").is_null());
+  EXPECT_EQ(json.at("observations")[2].at("predicted"), "more");
+  EXPECT_EQ(json.at("observations")[2].at("change"), "same");
+}
+
+TEST(LabBreak, WrongArgumentsEndBeforeAnyWork) {
+  const TemporaryFolder folder;
+  io::write_file(folder / "id", "nan-rows: more\nrows: more\n");
+  io::write_file(folder / "word", "nan-rows: worse\n");
+  const std::string name = "mask-before-scale-in-f16";
+  const std::vector<std::pair<std::vector<std::string>, std::pair<int, std::string>>> cases = {
+      {{"lab", "break", "scale"}, {2, "expected one of no-scale,"}},
+      {{"lab", "break", name, "--predict", "nowhere"}, {3, "nowhere"}},
+      {{"lab", "break", name, "--predict", "id"}, {3, "id, line 2: expected one of nan-rows, nan-gradient,"}},
+      {{"lab", "break", name, "--predict", "word"}, {3, "word, line 1: expected"}},
+      {{"lab", "break", name, "--predict", "id", "--no-predict"}, {2, "--no-predict"}},
+      {{"lab", "break", name, "--hints", "-1"}, {2, "--hints"}},
+      {{"lab", "break", name, "--seed", "x"}, {2, "--seed: expected an integer"}},
+  };
+  for (const auto& [arguments, expected] : cases) {
+    SCOPED_TRACE(testing::PrintToString(arguments));
+    const Result result = keel(folder, arguments);
+    EXPECT_EQ(result.status, expected.first);
+    EXPECT_EQ(result.out, "");
+    EXPECT_TRUE(is_one_message(result.err));
+    EXPECT_THAT(result.err, HasSubstr(expected.second));
+  }
+  const Result said = shell(folder, "printf 'worse\n' | keel lab break no-scale; echo status $?");
+  EXPECT_THAT(said.err, HasSubstr("stdin: expected less, same or more, got 'worse'"));
+  EXPECT_THAT(said.out, testing::EndsWith("status 3\n"));
+}
+
 TEST(Lab, CtrlCLeavesFinishedExperimentsReadable) {
   const TemporaryFolder folder;
   const Result result = shell(folder,
@@ -101,7 +175,7 @@ TEST(Lab, CtrlCLeavesFinishedExperimentsReadable) {
                               "while [ ! -e lab-report/softmax.json ]; do sleep 0.05; done; kill -INT $run; wait $run; "
                               "echo status $?");
   EXPECT_EQ(result.out, "status 130\n");
-  EXPECT_THAT(result.err, HasSubstr("keel: interrupted, 2 of 7 experiments finished"));
+  EXPECT_THAT(result.err, HasSubstr("keel: interrupted, 2 of 10 experiments finished"));
   const io::Buffer bytes = io::read_file(folder / "lab-report/softmax.json");
   const auto* text = reinterpret_cast<const char*>(bytes.data());
   EXPECT_EQ(Json::parse(text, text + bytes.size()).at("experiment"), "softmax");

@@ -72,16 +72,19 @@ Measurements as_printed(const std::string& id) {
 
 // No verdict is a constant: there are measurements that would have turned each of them.
 TEST(Ledger, EveryVerdictDependsOnItsEvidence) {
+  std::vector<double> factors = {0.0, 1.5, 1e12};
+  for (double factor = 1e-3; factor < 2e3; factor *= 1.4) factors.push_back(factor);
+  Measurements altered = measurements();
   for (const Entry& entry : whole()) {
     const Claim& claim = claim_of(entry.id);
     std::set<std::string> verdicts = {entry.verdict.text(), verdict_of(claim, as_printed(entry.id))};
-    for (const double factor : {0.0, 1e-3, 0.1, 0.5, 2.0, 10.0, 1e3, 1e12}) {
+    for (const double factor : factors) {
       for (const double offset : {0.0, 1.0}) {
-        Measurements altered = measurements();  // all of the evidence, then one after the other
+        if (verdicts.size() > 1) continue;
         const auto alter = [&](const std::string& key) {
           altered[key] = {factor * entry.evidence.at(key).value + offset, 0, entry.evidence.at(key).repeats};
         };
-        for (const auto& [key, m] : entry.evidence) alter(key);
+        for (const auto& [key, m] : entry.evidence) alter(key);  // all of the evidence, then one after the other
         verdicts.insert(verdict_of(claim, altered));
         for (const auto& [key, m] : entry.evidence) altered[key] = m;
         for (const auto& [key, m] : entry.evidence) {
@@ -162,6 +165,13 @@ TEST(Criteria, AgreeWithinATolerance) {
   EXPECT_TRUE(criteria::agrees({106, 4, 4}, 100, 0.05));   // three standard errors
   EXPECT_FALSE(criteria::agrees({109, 4, 4}, 100, 0.05));  // four and a half
   EXPECT_TRUE(criteria::agrees({0.1, 0.1, 4}, 0, 0.05));
+}
+
+TEST(Criteria, DirectionsAreBeyondChance) {
+  EXPECT_TRUE(criteria::above({1.5, 0.4, 16}, 1));   // five standard errors
+  EXPECT_FALSE(criteria::above({1.3, 0.4, 16}, 1));  // three
+  EXPECT_TRUE(criteria::apart({1, 0.3, 9}, {2, 0.4, 16}));
+  EXPECT_FALSE(criteria::apart({1, 0.9, 9}, {2, 0.4, 16}));
 }
 
 TEST(Criteria, PrintedNumbersAreRounded) {

@@ -65,9 +65,11 @@ TEST(Report, HasEveryExperimentFigureAndClaim) {
     const std::string name = record.experiment->name();
     EXPECT_THAT(page(), HasSubstr("<section id=\"" + name + "\""));
     EXPECT_THAT(page(), HasSubstr("keel lab " + name + " --seed 7 --repeats 2"));
-    for (const Figure& figure : record.result.figures) {
-      EXPECT_THAT(page(), HasSubstr("<figure id=\"" + name + "-" + figure.id + "\""));
-      EXPECT_FALSE(figure.text.empty()) << figure.id;
+    for (const Findings* part : record.result.parts()) {
+      for (const Figure& figure : part->figures) {
+        EXPECT_THAT(page(), HasSubstr("<figure id=\"" + name + "-" + figure.id + "\""));
+        EXPECT_FALSE(figure.text.empty()) << figure.id;
+      }
     }
   }
   for (const Claim& claim : claims()) EXPECT_THAT(page(), HasSubstr("id=\"" + claim.id + "\""));
@@ -121,6 +123,28 @@ TEST(Folder, KeepsResultsOfTheSameRunAlone) {
     io::write_file(place / "out/example.json", damaged);
     EXPECT_FALSE(folder.load(*record.experiment, record.settings)) << damaged;
   }
+}
+
+TEST(Folder, KeepsTimesApart) {
+  const TemporaryFolder place;
+  const Folder folder(place / "out");
+  Record record = small();
+  const std::string without = to_json(record).dump();
+  record.result.times.exact("example.seconds", 0.25);
+  record.result.times.draw("clock", "t", "t", Table{{"s"}, {{0.25}}});
+  folder.save(record);
+  EXPECT_THAT(text_of(place / "out/example.json"), Not(HasSubstr("seconds")));
+  EXPECT_THAT(text_of(place / "out/example-times.json"), HasSubstr("example.seconds"));
+  EXPECT_EQ(text_of(place / "out/example-clock.csv"), "s\n0.25\n");
+  const auto again = folder.load(*record.experiment, record.settings);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(times_json(*again).dump(), times_json(record).dump());
+  EXPECT_THAT(report({record}, ledger({}, {}), ""), HasSubstr("<figure id=\"example-clock\""));
+
+  std::filesystem::remove(place / "out/example-times.json");  // half of a result is none
+  EXPECT_FALSE(folder.load(*record.experiment, record.settings));
+  record.result.times = {};
+  EXPECT_EQ(to_json(record).dump(), without);
 }
 
 TEST(Folder, IsTriedBeforeAnyWorkAndLeftAsItWas) {

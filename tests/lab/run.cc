@@ -12,7 +12,8 @@ const std::vector<lab::Record>& everything() {
   static const std::vector<lab::Record> records = [] {
     std::vector<lab::Record> all;
     for (const auto& experiment : lab::experiments()) {
-      all.push_back(run(experiment->name(), {.full = false, .seed = 7, .repeats = kRepeats, .threads = 0}));
+      all.push_back(
+          run(experiment->name(), {.full = false, .seed = 7, .repeats = kRepeats, .threads = 0, .brief = true}));
     }
     return all;
   }();
@@ -23,7 +24,9 @@ const lab::Measurements& measurements() {
   static const lab::Measurements all = [] {
     lab::Measurements joined;
     for (const auto& record : everything()) {
-      joined.insert(record.result.measurements.begin(), record.result.measurements.end());
+      for (const lab::Findings* part : record.result.parts()) {
+        joined.insert(part->measurements.begin(), part->measurements.end());
+      }
     }
     return joined;
   }();

@@ -6,7 +6,8 @@
 
 namespace keel::test {
 
-// Every experiment, run once for all tests of this program: quick sizes, kRepeats repeats, seed 7, all threads.
+// Every experiment, run once for all tests of this program: quick sizes, short training, kRepeats repeats, seed 7,
+// all threads.
 inline constexpr std::size_t kRepeats = 2;
 const std::vector<lab::Record>& everything();
 const lab::Measurements& measurements();

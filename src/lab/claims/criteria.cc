@@ -24,6 +24,16 @@ bool agrees(const Measurement& m, double claimed, double tolerance) {
   return std::abs(m.value - claimed) <= std::max(tolerance * std::abs(claimed), error);
 }
 
+bool above(const Measurement& m, double bound) {
+  return m.value - bound > kErrors * m.spread / std::sqrt(static_cast<double>(m.repeats));
+}
+
+bool apart(const Measurement& a, const Measurement& b) {
+  const double error = std::hypot(a.spread / std::sqrt(static_cast<double>(a.repeats)),
+                                  b.spread / std::sqrt(static_cast<double>(b.repeats)));
+  return std::abs(a.value - b.value) > kErrors * error;
+}
+
 bool printed(double measured, double claimed, int decimals) {
   // A hair more than half a unit, so that a value that was rounded up or down from the middle agrees either way.
   return std::abs(measured - claimed) <= 0.5000001 * std::pow(10.0, -decimals);
@@ -36,13 +46,29 @@ std::string percent(double share) { return fmt::format("{:.3g} %", 100 * share);
 std::string Spread::text() const {
   if (m.repeats < 2) return "exact";
   const std::string size = percent ? fmt::format("{:.2g} %", 100 * m.spread) : fmt::format("{:.2g}", m.spread);
-  return fmt::format("± {}{} over {} seeds", size, of.empty() ? "" : " (" + of + ")", m.repeats);
+  return fmt::format("± {}{} over {} {}", size, of.empty() ? "" : " (" + of + ")", m.repeats, over);
 }
 
 std::string spread_text(const Measurement& m) { return Spread{m}.text(); }
 
 Judgement compare(const Measurement& m, double claimed, double tolerance) {
   return {.measured = number_text(m.value), .spread = spread_text(m), .verdict = rule(agrees(m, claimed, tolerance))};
+}
+
+Judgement shapes(Evidence& evidence, const std::string& key, const std::vector<int>& weights,
+                 const std::vector<int>& out) {
+  bool all = true;
+  std::string measured;
+  for (const auto& [part, claimed] : {std::pair{"weights", &weights}, {"out", &out}}) {
+    measured += measured.empty() ? "(" : ", (";
+    for (std::size_t i = 0; i < claimed->size(); ++i) {
+      const double size = evidence(fmt::format("{}.{}.{}", key, part, i)).value;
+      all = all && size == (*claimed)[i];
+      measured += fmt::format("{}{:.0f}", i == 0 ? "" : ", ", size);
+    }
+    measured += ")";
+  }
+  return {.measured = std::move(measured), .spread = "exact", .verdict = rule(all)};
 }
 
 Judgement judge(const std::vector<Case>& cases, const Spread& spread, const Wording& wording) {

@@ -16,10 +16,17 @@ inline constexpr double kOneHot = 0.9;      // "one-hot", "saturated": at least 
 inline constexpr double kZero = 0.01;       // "≈ 0", "vanishes": at most 1 % of what it is compared with
 inline constexpr double kTiny = 0.1;        // "tiny": at most 10 %
 inline constexpr double kCollapsed = 0.05;  // "collapses": entropy of at most 5 % of ln n
+inline constexpr double kAll = 0.9;         // "stable": at least 90 % of runs, or of what can be had
 inline constexpr double kRangeFactor = 2;   // "range": holds all values, and at most twice as wide as they need
 
 // |measured − claimed| ≤ tolerance·|claimed|, or within kErrors standard errors.
 bool agrees(const Measurement& m, double claimed, double tolerance);
+
+// Above `bound` by more than kErrors standard errors: chance does not explain it.
+bool above(const Measurement& m, double bound);
+
+// Two independent means differ by more than kErrors standard errors of the difference.
+bool apart(const Measurement& a, const Measurement& b);
 
 // Agrees with a number printed with so many decimals.
 bool printed(double measured, double claimed, int decimals);
@@ -33,12 +40,17 @@ struct Spread {
   const Measurement& m;
   std::string of = "";   // the case, where there are several
   bool percent = false;  // a share, shown as such
+  std::string over = "seeds";
   std::string text() const;
 };
 std::string spread_text(const Measurement& m);
 
 // One measurement against one number.
 Judgement compare(const Measurement& m, double claimed, double tolerance);
+
+// The sizes measured under key.weights.0 … and key.out.0 … against what is claimed.
+Judgement shapes(Evidence& evidence, const std::string& key, const std::vector<int>& weights,
+                 const std::vector<int>& out);
 
 // A claim looked at in several cases: it holds, holds if one of some cases is given, or does not hold in any.
 struct Case {

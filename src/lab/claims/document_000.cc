@@ -125,6 +125,18 @@ std::vector<Claim> claims_000() {
          }
          return judge(cases, {e("saturation.raw.d16.n64.share"), "d_k = 16", true}, kSizeIs);
        }},
+      {"000-eight", "saturation", "Unscaled, rows are healthy at d_k = 8 and saturated at d_k = 64.",
+       "not one-hot at 8, one-hot at 64",
+       [](Evidence& e) {
+         std::vector<Case> cases;
+         for (const int n : kKeys) {
+           const double small = e(fmt::format("saturation.raw.d8.n{}.share", n)).value;
+           const double large = e(fmt::format("saturation.raw.d64.n{}.share", n)).value;
+           cases.push_back({fmt::format("{}", n), fmt::format("{} and {} of rows", percent(small), percent(large)),
+                            small <= kTiny && large >= kOneHot});
+         }
+         return judge(cases, {e("saturation.raw.d64.n64.share"), "64 keys", true}, kThereAre);
+       }},
       {"000-projection", "gradient",
        "Unscaled at d_k = 64, the gradient at the Q, K and V projections is about 0 at the first step.", "≈ 0",
        [](Evidence& e) {
@@ -152,6 +164,70 @@ std::vector<Claim> claims_000() {
            cases.push_back({fmt::format("{}", n), fmt::format("dX {:.3g} × scaled", m.value), m.value <= kZero});
          }
          return judge(cases, {e("gradient.ratio.lecun.d64.n64.dx"), "64 keys"}, kThereAre);
+       }},
+      {"000-small-trains", "ablation", "At d_k = 4 training works without the scaling.",
+       "the loss falls by more than half",
+       [](Evidence& e) {
+         const auto& m = e("ablation.raw.d4.moved");
+         return Judgement{
+             fmt::format("falls by {} (scaled {})", percent(m.value), percent(e("ablation.scaled.d4.moved").value)),
+             Spread{m, "", true}.text(), rule(above(m, 0.5))};
+       }},
+      {"000-plateau-16", "ablation", "At d_k = 16 the unscaled loss goes flat 30 to 50 % sooner.",
+       "0.5 to 0.7 × the steps",
+       [](Evidence& e) {
+         const auto& m = e("ablation.raw.d16.flat");
+         return Judgement{fmt::format("{:.2f} × the steps", m.value), spread_text(m),
+                          rule(m.value >= 0.5 && m.value <= 0.7)};
+       }},
+      {"000-slower-16", "ablation", "At d_k = 16 unscaled training converges 30 % slower.", "1.3 × the steps",
+       [](Evidence& e) {
+         const auto& m = e("ablation.raw.d16.slower");
+         return Judgement{fmt::format("{:.2f} × the steps to half of chance", m.value), spread_text(m),
+                          rule(agrees(m, 1.3, kEqual))};
+       }},
+      {"000-flat-64", "ablation", "At d_k = 64 the unscaled loss is flat.", "falls by ≈ 0",
+       [](Evidence& e) {
+         const auto& m = e("ablation.raw.d64.moved");
+         return Judgement{
+             fmt::format("falls by {} (scaled {})", percent(m.value), percent(e("ablation.scaled.d64.moved").value)),
+             Spread{m, "", true}.text(), rule(m.value <= kTiny)};
+       }},
+      {"000-stops", "ablation", "A saturated attention block stops learning.", "right answers: 1 in 16",
+       [](Evidence& e) {
+         std::vector<Case> cases;
+         for (const int d : {4, 16, 64}) {
+           const auto& m = e(fmt::format("ablation.raw.d{}.accuracy", d));
+           cases.push_back({fmt::format("{}", d), percent(m.value) + " right", agrees(m, 1.0 / 16, kAbout)});
+         }
+         return judge(cases, {e("ablation.raw.d64.accuracy"), "d_k = 64", true}, kSizeIs);
+       }},
+      {"000-immediately", "ablation", "Unscaled, a row's largest weight is near 1 from the first step of training on.",
+       "1",
+       [](Evidence& e) {
+         std::vector<Case> cases;
+         for (const int d : {4, 16, 64}) {
+           const auto& m = e(fmt::format("ablation.raw.d{}.start.max_weight", d));
+           cases.push_back({fmt::format("{}", d), number_text(m.value), std::abs(m.value - 1) <= kAbout});
+         }
+         return judge(cases, {e("ablation.raw.d64.start.max_weight"), "d_k = 64"}, kSizeIs);
+       }},
+      {"000-first-gradient", "ablation",
+       "In a transformer with d_k = 64, the gradient at W_Q, W_K and W_V is about 0 at the first step.", "≈ 0",
+       [](Evidence& e) {
+         std::vector<Case> cases;
+         for (const auto& [place, name] : {std::pair{"dw_q", "dW_Q"}, {"dw_k", "dW_K"}, {"dw_v", "dW_V"}}) {
+           const double raw = e(fmt::format("ablation.raw.d64.start.{}", place)).value;
+           const double scaled = e(fmt::format("ablation.scaled.d64.start.{}", place)).value;
+           cases.push_back({name, fmt::format("{:.3g} × scaled", raw / scaled), raw <= kZero * scaled});
+         }
+         return judge(cases, {e("ablation.raw.d64.start.dw_q"), "dW_Q"}, {.before = "one looks at "});
+       }},
+      {"000-essential", "ablation", "At d_k = 64 there is no training without the scaling.",
+       "no run reaches half of chance",
+       [](Evidence& e) {
+         const auto& m = e("ablation.raw.d64.reached");
+         return Judgement{percent(m.value) + " of runs reach it", Spread{m, "", true}.text(), rule(m.value <= kTiny)};
        }},
   };
 }

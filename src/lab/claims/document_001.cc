@@ -71,6 +71,12 @@ std::vector<Claim> claims_001() {
        [](Evidence& e) {
          return printed_row(e, "softmax.row.unscaled_001", {0.599, 0, 0.401, 0, 0}, 3);
        }},
+      {"001-two-positions", "softmax", "There, attention is concentrated on just two positions.",
+       "two weights add up to 1",
+       [](Evidence& e) {
+         const double two = e("softmax.row.unscaled_001.p0").value + e("softmax.row.unscaled_001.p2").value;
+         return Judgement{fmt::format("{:.4f}", two), "exact", rule(two > 0.99)};
+       }},
       {"001-division", "softmax", "Those scores divided by 8 are [1.15, −0.39, 1.10, −0.68, 0.15].",
        "equal to two decimals",
        [](Evidence& e) {
@@ -167,6 +173,95 @@ std::vector<Claim> claims_001() {
            cases.push_back({dtype, fmt::format("{} apart", number_text(apart)), error <= epsilon && apart <= epsilon});
          }
          return judge(cases, {e("softmax.overflow.f32.apart")}, {.before = "the dtype is "});
+       }},
+      {"001-no-learning", "ablation", "Without scaling the model cannot adjust where it attends.",
+       "answers no better than chance at d_k = 64",
+       [](Evidence& e) {
+         const auto& m = e("ablation.raw.d64.accuracy");
+         return Judgement{percent(m.value) + " right; chance 6.25 %", Spread{m, "", true}.text(),
+                          rule(agrees(m, 1.0 / 16, kAbout))};
+       }},
+      {"001-stable", "ablation", "Divided by √d_k, training is stable whatever the dimension.", "every run converges",
+       [](Evidence& e) {
+         std::vector<Case> cases;
+         for (const int d : {4, 16, 64}) {
+           const auto& m = e(fmt::format("ablation.scaled.d{}.reached", d));
+           cases.push_back({fmt::format("{}", d), percent(m.value) + " of runs", m.value >= kAll});
+         }
+         return judge(cases, {e("ablation.scaled.d64.reached"), "d_k = 64", true}, kSizeIs);
+       }},
+      {"001-prevents", "ablation", "Scaling prevents instability.", "bears a learning rate that unscaled does not",
+       [](Evidence& e) {
+         std::vector<Case> cases;
+         for (const int d : {16, 64}) {
+           const auto &raw = e(fmt::format("ablation.raw.d{}.lr0.03.area", d)),
+                      &scaled = e(fmt::format("ablation.scaled.d{}.lr0.03.area", d));
+           cases.push_back({fmt::format("{}", d),
+                            fmt::format("mean loss at 0.03: {} against {} unscaled", number_text(scaled.value),
+                                        number_text(raw.value)),
+                            scaled.value < (1 - kAbout) * raw.value});
+         }
+         return judge(cases, {e("ablation.raw.d64.lr0.03.area"), "d_k = 64, unscaled"}, kSizeIs);
+       }},
+      {"001-high", "ablation", "Scaling matters more when d_k is high than when it is low.",
+       "unscaled costs more steps at 64 than at 4",
+       [](Evidence& e) {
+         const auto &low = e("ablation.raw.d4.slower"), &high = e("ablation.raw.d64.slower");
+         return Judgement{fmt::format("{:.2f} × the steps at d_k = 64, {:.2f} at 4", high.value, low.value),
+                          Spread{high, "d_k = 64"}.text(), rule(above(high, low.value))};
+       }},
+      {"001-trained", "ablation", "In a trained model the scores may be under control, so that scaling matters less.",
+       "unscaled scores vary less at the end than at the start",
+       [](Evidence& e) {
+         std::vector<Case> cases;
+         for (const int d : {4, 16, 64}) {
+           const auto &start = e(fmt::format("ablation.raw.d{}.start.logit_var", d)),
+                      &end = e(fmt::format("ablation.raw.d{}.end.logit_var", d));
+           cases.push_back({fmt::format("{}", d),
+                            fmt::format("variance {} → {}", number_text(start.value), number_text(end.value)),
+                            end.value < start.value});
+         }
+         return judge(cases, {e("ablation.raw.d64.end.logit_var"), "d_k = 64"}, kSizeIs);
+       }},
+      {"001-works", "ablation", "Attention does not work in practice without the scaling.", "unscaled runs fail",
+       [](Evidence& e) {
+         std::vector<Case> cases;
+         for (const int d : {4, 16, 64}) {
+           const auto& m = e(fmt::format("ablation.raw.d{}.reached", d));
+           cases.push_back({fmt::format("{}", d), percent(m.value) + " of runs converge", m.value <= kTiny});
+         }
+         return judge(cases, {e("ablation.raw.d64.reached"), "d_k = 64", true}, kSizeIs);
+       }},
+      {"001-negligible", "scores", "The division costs next to nothing.", "the time of a plain dot product",
+       [](Evidence& e) {
+         std::vector<Case> cases;
+         for (const int d : {16, 64, 256}) {
+           const auto& m = e(fmt::format("scores.scaled_to_dot.d{}.n256", d));
+           cases.push_back({fmt::format("{}", d), fmt::format("{:.2f} ×", m.value), agrees(m, 1, kAbout)});
+         }
+         return judge(cases, {e("scores.scaled_to_dot.d64.n256"), "d = 64", false, "rounds"}, {.name = "d = "});
+       }},
+      {"001-query-sharpness", "temperature", "A scale that depends on the query gives queries different sharpness.",
+       "differs between queries",
+       [](Evidence& e) {
+         const auto &apart = e("temperature.query.apart"), &mean = e("temperature.query.sharpness");
+         return Judgement{
+             fmt::format("{} ± {} between the questions of a run", number_text(mean.value), number_text(apart.value)),
+             spread_text(apart), rule(apart.value > kEqual * mean.value)};
+       }},
+      {"001-trained-cold", "temperature", "A temperature below √d_k leaves trained attention sharper.",
+       "less entropy after training with √d_k / 2",
+       [](Evidence& e) {
+         const auto &cold = e("temperature.half.end.entropy"), &unit = e("temperature.unit.end.entropy");
+         return Judgement{fmt::format("{} nats against {}", number_text(cold.value), number_text(unit.value)),
+                          spread_text(cold), rule(apart(cold, unit) && cold.value < unit.value)};
+       }},
+      {"001-trained-hot", "temperature", "A temperature above √d_k leaves it softer.",
+       "more entropy after training with 2 √d_k",
+       [](Evidence& e) {
+         const auto &hot = e("temperature.double.end.entropy"), &unit = e("temperature.unit.end.entropy");
+         return Judgement{fmt::format("{} nats against {}", number_text(hot.value), number_text(unit.value)),
+                          spread_text(hot), rule(apart(hot, unit) && hot.value > unit.value)};
        }},
   };
 }

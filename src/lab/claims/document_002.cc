@@ -95,6 +95,23 @@ std::vector<Claim> claims_002() {
          }
          return judge(cases, {e("variance.init.lecun.d64.activation")}, {.before = "it is "});
        }},
+      {"002-aggressive", "ablation", "Unscaled, the trained model picks one token; scaled, it learns spread weights.",
+       "largest weight ≈ 1 against far less",
+       [](Evidence& e) {
+         const auto &raw = e("ablation.raw.d64.end.max_weight"), &scaled = e("ablation.scaled.d64.end.max_weight");
+         return Judgement{fmt::format("{:.2f} against {:.2f}, d_k = 64", raw.value, scaled.value), spread_text(raw),
+                          rule(raw.value > kAll && scaled.value < (1 - kAbout) * raw.value)};
+       }},
+      {"002-learns", "ablation", "The softer distributions are easier to learn from.", "fewer steps than unscaled",
+       [](Evidence& e) {
+         std::vector<Case> cases;
+         for (const int d : {4, 16, 64}) {
+           const auto& m = e(fmt::format("ablation.raw.d{}.slower", d));
+           cases.push_back(
+               {fmt::format("{}", d), fmt::format("unscaled takes {:.2f} × the steps", m.value), above(m, 1)});
+         }
+         return judge(cases, {e("ablation.raw.d64.slower"), "d_k = 64"}, kSizeIs);
+       }},
   };
 }
 

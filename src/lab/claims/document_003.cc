@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "lab/claims/criteria.h"
@@ -7,6 +8,39 @@
 namespace keel::lab {
 
 using namespace criteria;
+
+namespace {
+
+// The same at every length, or growing in proportion to it: what a chain of operations on the tape is against n.
+Judgement constant_chain(Evidence& e, const char* what) {
+  double least = INFINITY, most = 0;
+  for (const int n : {8, 16, 32, 64, 128, 256}) {
+    const double chain = e(fmt::format("scores.{}.scaled.n{}", what, n)).value;
+    least = std::min(least, chain);
+    most = std::max(most, chain);
+  }
+  return {fmt::format("{:.0f} to {:.0f} operations from 8 to 256 tokens", least, most), "exact", rule(most == least)};
+}
+
+Judgement growing_chain(Evidence& e, const char* what) {
+  const auto& m = e(fmt::format("scores.{}.gru.exponent", what));
+  return {fmt::format("n to the power {:.2f} ({:.0f} operations at 8 tokens, {:.0f} at 256)", m.value,
+                      e(fmt::format("scores.{}.gru.n8", what)).value, e(fmt::format("scores.{}.gru.n256", what)).value),
+          "exact", rule(agrees(m, 1, kEqual))};
+}
+
+// Two exponents of time, in n and in d.
+Judgement growth(Evidence& e, const char* what, double in_n, double in_d) {
+  const auto &n = e(fmt::format("scores.meet.d128.{}_exponent", what)),
+             &d = e(fmt::format("scores.meet.{}_exponent_d", what));
+  const std::vector<Case> cases = {{"n", fmt::format("power {:.2f}", n.value), agrees(n, in_n, kAbout)},
+                                   {"d", fmt::format("power {:.2f}", d.value), agrees(d, in_d, kAbout)}};
+  Judgement j = judge(cases, {n}, {.before = "one looks at ", .name = ""});
+  j.spread = "the least of rounds";
+  return j;
+}
+
+}  // namespace
 
 std::vector<Claim> claims_003() {
   return {
@@ -111,6 +145,88 @@ std::vector<Claim> claims_003() {
                             share <= kCollapsed});
          }
          return judge(cases, {e("entropy.raw.d1024.n64"), "64 keys"}, kThereAre);
+       }},
+      {"003-slow", "scores", "Additive scores are slow; a dot product is the cheaper.", "dot takes less time",
+       [](Evidence& e) {
+         std::vector<Case> cases;
+         for (const int d : {16, 64, 256}) {
+           const auto& m = e(fmt::format("scores.additive_to_dot.d{}.n256", d));
+           cases.push_back({fmt::format("{}", d), fmt::format("additive takes {:.0f} ×", m.value), m.value > 1});
+         }
+         return judge(cases, {e("scores.additive_to_dot.d64.n256"), "d = 64", false, "rounds"}, {.name = "d = "});
+       }},
+      {"003-linear-additive", "scores", "An additive score costs O(d_a).", "time ∝ d_a",
+       [](Evidence& e) {
+         const auto& m = e("scores.additive.exponent.d");
+         return Judgement{fmt::format("d_a to the power {:.2f}, 16 to 256", m.value), "the least of rounds",
+                          rule(agrees(m, 1, kAbout))};
+       }},
+      {"003-linear-dot", "scores", "A dot product costs O(d).", "time ∝ d",
+       [](Evidence& e) {
+         const auto& m = e("scores.dot.exponent.d");
+         return Judgement{fmt::format("d to the power {:.2f}, 16 to 256", m.value), "the least of rounds",
+                          rule(agrees(m, 1, kAbout))};
+       }},
+      {"003-sequential", "scores", "Additive scores have to be computed one after the other, dot products need not.",
+       "a chain that grows with n, against one that does not",
+       [](Evidence& e) {
+         const double first = e("scores.depth.additive.n8").value, last = e("scores.depth.additive.n256").value;
+         const double dot_first = e("scores.depth.dot.n8").value, dot_last = e("scores.depth.dot.n256").value;
+         return Judgement{fmt::format("additive {:.0f} operations at 8 tokens, {:.0f} at 256; dot {:.0f} and {:.0f}",
+                                      first, last, dot_first, dot_last),
+                          "exact", rule(last > first && dot_last == dot_first)};
+       }},
+      {"003-three", "scores", "Attention is three matrix multiplications.", "3",
+       [](Evidence& e) {
+         const auto& m = e("scores.shapes_003.products");
+         return Judgement{fmt::format("{:.0f} in softmax(QKᵀ/√d_k)V", m.value), spread_text(m), rule(m.value == 3)};
+       }},
+      {"003-shapes", "scores",
+       "Queries (2, 5, 64), keys (2, 7, 64), values (2, 7, 32): weights (2, 5, 7), outputs (2, 5, 32).",
+       "(2, 5, 7), (2, 5, 32)",
+       [](Evidence& e) {
+         return shapes(e, "scores.shapes_003", {2, 5, 7}, {2, 5, 32});
+       }},
+      {"003-cosine", "example", "q·k is ‖q‖‖k‖cos θ.", "equal to rounding",
+       [](Evidence& e) {
+         const auto& m = e("example.score.angle_error");
+         return Judgement{number_text(m.value) + " apart", spread_text(m), rule(m.value <= 1e-12)};
+       }},
+      {"003-steps-rnn", "scores", "A recurrent layer needs O(n) sequential operations.", "∝ n",
+       [](Evidence& e) { return growing_chain(e, "depth"); }},
+      {"003-steps-attention", "scores", "Attention needs O(1).", "the same for all n",
+       [](Evidence& e) { return constant_chain(e, "depth"); }},
+      {"003-path-rnn", "scores", "In a recurrent layer the path between two tokens is O(n) long.", "∝ n",
+       [](Evidence& e) { return growing_chain(e, "path"); }},
+      {"003-path-attention", "scores", "In attention it is O(1).", "the same for all n",
+       [](Evidence& e) { return constant_chain(e, "path"); }},
+      {"003-compute-attention", "scores", "Attention computes O(n²·d).", "time ∝ n² and ∝ d",
+       [](Evidence& e) { return growth(e, "attention", 2, 1); }},
+      {"003-compute-rnn", "scores", "A recurrent layer computes O(n·d²).", "time ∝ n and ∝ d²",
+       [](Evidence& e) { return growth(e, "gru", 1, 2); }},
+      {"003-wins", "scores", "For n < d attention wins on everything: time, sequential steps, path.",
+       "less of each at n = d/2",
+       [](Evidence& e) {
+         std::vector<Case> cases;
+         for (const int d : {16, 32, 64, 128}) {
+           const auto& m = e(fmt::format("scores.meet.d{}.n{}.ratio", d, d / 2));
+           const bool chains = e("scores.depth.scaled.n8").value < e("scores.depth.gru.n8").value &&
+                               e("scores.path.scaled.n8").value < e("scores.path.gru.n8").value;
+           cases.push_back(
+               {fmt::format("{}", d), fmt::format("{:.2f} × the time of a GRU", m.value), m.value < 1 && chains});
+         }
+         return judge(cases, {e("scores.meet.d64.n32.ratio"), "d = 64", false, "rounds"}, {.name = "d = "});
+       }},
+      {"003-crossover", "scores", "By O(n²·d) and O(n·d²), the two cost the same at n = d.", "n = d",
+       [](Evidence& e) {
+         std::vector<Case> cases;
+         for (const int d : {16, 32, 64, 128}) {
+           const auto& m = e(fmt::format("scores.meet.d{}.crossing", d));
+           cases.push_back({fmt::format("{}", d), fmt::format("n = {:.0f}", m.value), agrees(m, d, kAbout)});
+         }
+         Judgement j = judge(cases, {e("scores.meet.d64.crossing")}, {.name = "d = "});
+         j.spread = "the least of rounds";
+         return j;
        }},
   };
 }

@@ -91,6 +91,21 @@ std::vector<Claim> claims_004() {
          }
          return judge(cases, {e("length.scaled.n65536.max_weight"), "65536 keys", true}, kThereAre);
        }},
+      {"004-shapes", "scores",
+       "q, k and v of (4, 8, 100, 64) give weights of (4, 8, 100, 100) and outputs of (4, 8, 100, 64).",
+       "(4, 8, 100, 100), (4, 8, 100, 64)",
+       [](Evidence& e) {
+         return shapes(e, "scores.shapes_004", {4, 8, 100, 100}, {4, 8, 100, 64});
+       }},
+      {"004-orthogonal", "example", "The dot product of orthogonal vectors is near 0.", "0",
+       [](Evidence& e) { return compare(e("example.score.orthogonal"), 0, kEqual); }},
+      {"004-kills", "ablation", "Without scaling the gradients are killed while training.",
+       "dW_Q ≈ 0 over the run at d_k = 64",
+       [](Evidence& e) {
+         const auto &raw = e("ablation.raw.d64.dw_q"), &scaled = e("ablation.scaled.d64.dw_q");
+         return Judgement{fmt::format("{:.3g} × scaled, averaged over the run", raw.value / scaled.value),
+                          spread_text(raw), rule(raw.value <= kZero * scaled.value)};
+       }},
   };
 }
 

@@ -49,6 +49,16 @@ void three_tokens(Result& result) {
     apart = std::max(apart, std::abs(p.values[i] - rows.weights.values[i]));
   for (std::size_t i = 0; i < o.values.size(); ++i) apart = std::max(apart, std::abs(o.values[i] - out.values[i]));
   result.exact("example.paper_error", apart);
+  result.exact("example.score.orthogonal",
+               measure({.q = Matrix(1, 2, {1, 0}), .k = Matrix(1, 2, {0, 1})}).max_logit[0]);
+  double from_angle = 0;  // ‖q‖‖k‖cos θ, the angle taken from the directions
+  for (std::int64_t i = 0; i < 3; ++i) {
+    for (std::int64_t j = 0; j < 3; ++j) {
+      const double angle = std::atan2(q.at(i, 1), q.at(i, 0)) - std::atan2(k.at(j, 1), k.at(j, 0));
+      from_angle = std::max(from_angle, std::abs(s.at(i, j) - norm(q.row(i)) * norm(k.row(j)) * std::cos(angle)));
+    }
+  }
+  result.exact("example.score.angle_error", from_angle);
   for (std::int64_t i = 0; i < 3; ++i) {
     for (std::int64_t j = 0; j < 3; ++j) result.exact(fmt::format("example.weight.{}.{}", i, j), rows.weights.at(i, j));
     for (std::int64_t c = 0; c < 2; ++c) result.exact(fmt::format("example.output.{}.{}", i, c), out.at(i, c));

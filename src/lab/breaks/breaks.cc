@@ -1,0 +1,50 @@
+#include "lab/breaks/breaks.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lab/claims/criteria.h"
+#include "lab/statistics.h"
+
+namespace keel::lab {
+
+std::string name_of(Change change) {
+  return change == Change::less ? "less" : change == Change::same ? "same" : "more";
+}
+
+Change Observed::change() const {
+  std::vector<double> apart;  // seed by seed: both versions start from the same numbers
+  for (std::size_t i = 0; i < healthy.size(); ++i) apart.push_back(broken[i] - healthy[i]);
+  const double difference = mean(apart);
+  const double size = std::max(std::abs(mean(healthy)), std::abs(mean(broken)));
+  const double error = criteria::kErrors * standard_deviation(apart) / std::sqrt(static_cast<double>(apart.size()));
+  if (std::abs(difference) <= std::max(criteria::kEqual * size, error)) return Change::same;
+  return difference < 0 ? Change::less : Change::more;
+}
+
+std::vector<Observed> over_seeds(std::size_t seeds,
+                                 const std::function<std::vector<double>(std::size_t seed, bool healthy)>& look) {
+  std::vector<Observed> found;
+  for (std::size_t seed = 0; seed < seeds; ++seed) {
+    const std::vector<double> healthy = look(seed, true), broken = look(seed, false);
+    found.resize(healthy.size());
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      found[i].healthy.push_back(healthy[i]);
+      found[i].broken.push_back(broken[i]);
+    }
+  }
+  return found;
+}
+
+const std::vector<Break>& breaks() {
+  static const std::vector<Break> all = {no_scale(), sqrt_d_model(), mask_before_scale_in_f16(),
+                                         causal_off_by_alignment(), softmax_over_queries()};
+  return all;
+}
+
+const Break* find_break(const std::string& name) {
+  const auto found = std::find_if(breaks().begin(), breaks().end(), [&](const Break& b) { return b.name == name; });
+  return found == breaks().end() ? nullptr : &*found;
+}
+
+}  // namespace keel::lab

@@ -1,0 +1,38 @@
+#include "lab/breaks/train_both.h"
+
+namespace keel::lab {
+
+Break sqrt_d_model() {
+  return {
+      .name = "sqrt-d-model",
+      .summary = "The scores are divided by the root of another size; d_model is 32.",
+      .before = "scores = q @ k.T / sqrt(d_k)",
+      .after = "scores = q @ k.T / sqrt(d_model)",
+      .questions = {{"variance-4", "the variance of a row's scores before training, d_k = 4"},
+                    {"largest-weight-4", "the largest weight of a row before training, d_k = 4"},
+                    {"entropy-4", "the entropy of a row before training, d_k = 4"},
+                    {"largest-weight-64", "the largest weight of a row before training, d_k = 64"},
+                    {"steps-4", "the steps until the loss is half of chance, d_k = 4"},
+                    {"accuracy-4", "the share of right answers after 300 steps, d_k = 4"}},
+      .run =
+          [](Work& work) {
+            const TrainedBoth both([](auto, auto) { return nn::WrongScaleScore::by_model_size(recall::kModel); }, work);
+            return std::vector{both.at_start(4, &Snapshot::logit_var),
+                               both.at_start(4, &Snapshot::max_weight),
+                               both.at_start(4, &Snapshot::entropy),
+                               both.at_start(64, &Snapshot::max_weight),
+                               both.steps(4),
+                               both.accuracy(4)};
+          },
+      .hints = {"Which of the two sizes does a dot product of one head add over?",
+                "With h heads of d_k each, d_model is often h·d_k: the scores come out √h times too small.",
+                "Here heads do not share d_model, so d_k can be larger than it too. Compare d_k = 4 with d_k = 64."},
+      .cause =
+          "q·k adds d_k products, so its standard deviation is √d_k, whatever d_model is. Divided by √d_model, heads "
+          "smaller than the model begin flatter than they should, larger ones sharper. Training makes up for a "
+          "factor of this size: the weights grow until the scores fit.",
+      .fix = "Divide by the root of the head's size, q.shape[-1], not of the model's.",
+  };
+}
+
+}  // namespace keel::lab
