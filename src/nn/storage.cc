@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <bit>
 #include <map>
 #include <mutex>
@@ -32,9 +33,21 @@ std::size_t rounded(std::size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
+// Of this thread. A tensor that another thread frees counts as freed there, so sums over threads are right.
+thread_local MemoryUse use;
+
+void count(std::int64_t bytes) {
+  use.now += bytes;
+  use.peak = std::max(use.peak, use.now);
+}
+
 }  // namespace
 
+MemoryUse memory_use() { return use; }
+void reset_memory_peak() { use.peak = use.now; }
+
 Storage::Storage(std::size_t bytes) : bytes_(rounded(bytes)) {
+  count(static_cast<std::int64_t>(bytes_));
   if (bytes_ >= kSmall) {
     Pool& p = pool();
     const std::lock_guard lock(p.mutex);
@@ -50,6 +63,7 @@ Storage::Storage(std::size_t bytes) : bytes_(rounded(bytes)) {
 }
 
 Storage::~Storage() {
+  count(-static_cast<std::int64_t>(bytes_));
   if (bytes_ >= kSmall) {
     Pool& p = pool();
     const std::lock_guard lock(p.mutex);
