@@ -38,13 +38,13 @@ thread_local MemoryUse use;
 
 void count(std::int64_t bytes) {
   use.now += bytes;
-  use.peak = std::max(use.peak, use.now);
+  use.most = std::max(use.most, use.now);
 }
 
 }  // namespace
 
 MemoryUse memory_use() { return use; }
-void reset_memory_peak() { use.peak = use.now; }
+void watch_memory() { use.most = use.now; }
 
 Storage::Storage(std::size_t bytes) : bytes_(rounded(bytes)) {
   count(static_cast<std::int64_t>(bytes_));

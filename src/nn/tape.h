@@ -24,6 +24,13 @@ class Storage {
   std::size_t bytes_;
 };
 
+// Bytes of the tensors that this thread has made and not let go of, and the most there were since watch_memory().
+struct MemoryUse {
+  std::int64_t now = 0, most = 0;
+};
+MemoryUse memory_use();
+void watch_memory();
+
 // Given the gradient by the result, the gradients by the inputs, one each; not given where an input needs none.
 using Backward = std::function<std::vector<Tensor>(const Tensor& dy)>;
 

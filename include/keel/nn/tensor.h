@@ -96,13 +96,6 @@ class KEEL_API NoGrad {
 // are the same to the bit for any number.
 KEEL_API void set_threads(int threads);
 
-// Bytes of tensors that this thread has made and not let go of: now, and at most since the last reset_memory_peak().
-struct MemoryUse {
-  std::int64_t now = 0, peak = 0;
-};
-KEEL_API MemoryUse memory_use();
-KEEL_API void reset_memory_peak();
-
 // "(2, 3)"
 KEEL_API std::string shape_text(const Shape& shape);
 

@@ -19,18 +19,16 @@ std::unique_ptr<Model> of_width(const Arm& arm, const ModelSizes& sizes, std::in
 
 // Parameters grow with the width: the last width that stays below, or the next one, whichever is closer.
 std::unique_ptr<Model> make_model(const Arm& arm, const ModelSizes& sizes, nn::Random& random) {
-  constexpr std::int64_t kStep = 2, kWidest = 4096;
+  constexpr std::int64_t kStep = 2;
   const auto distance = [&](std::int64_t width) {
     nn::Random trial(0);
     return of_width(arm, sizes, width, trial)->parameter_count() - sizes.parameters;
   };
-  std::int64_t low = 1, high = kWidest / kStep;  // in steps
-  while (low < high) {
-    const std::int64_t middle = (low + high + 1) / 2;
-    if (distance(middle * kStep) <= 0)
-      low = middle;
-    else
-      high = middle - 1;
+  std::int64_t low = 1, high = 2;  // in steps
+  while (distance(high * kStep) <= 0) high *= 2;
+  while (low + 1 < high) {
+    const std::int64_t middle = (low + high) / 2;
+    (distance(middle * kStep) <= 0 ? low : high) = middle;
   }
   const std::int64_t below = distance(low * kStep), above = distance((low + 1) * kStep);
   const std::int64_t width = std::abs(below) <= std::abs(above) ? low : low + 1;

@@ -2,7 +2,8 @@
 
 #include <time.h>
 
-#include <cmath>
+#include "nn/tape.h"
+
 
 namespace keel::lab::translate {
 namespace {
@@ -54,7 +55,7 @@ Training train(Model& model, std::span<const Coded> pairs, std::span<const Coded
                const TrainingSettings& settings, const std::function<void(std::int64_t)>& step_begins) {
   Training found;
   const auto parameters = model.parameters();
-  nn::reset_memory_peak();
+  nn::watch_memory();
   nn::Adam adam(parameters, {.lr = settings.lr, .beta2 = 0.98});
   Stream stream(pairs, settings.batch, settings.seed);
   double seconds = 0, words = 0, sentences = 0;
@@ -77,7 +78,7 @@ Training train(Model& model, std::span<const Coded> pairs, std::span<const Coded
   model.zero_grad();
   found.seconds_an_epoch = seconds * static_cast<double>(pairs.size()) / sentences;
   found.words_a_second = words / seconds;
-  found.peak_bytes = nn::memory_use().peak;
+  found.peak_bytes = nn::memory_use().most;
   return found;
 }
 
