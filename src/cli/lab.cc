@@ -214,7 +214,12 @@ class Lab {
   void print_json(const std::vector<Record>& records, const lab::Folder& folder) const {
     Json all = Json::array();
     for (const Record& record : records) all.push_back(lab::to_json(record));
+    Json times = Json::array();
+    for (const Record& record : records) {
+      if (!record.result.times.empty()) times.push_back(lab::times_json(record));
+    }
     const Json printed = {{"experiments", std::move(all)},
+                          {"times", std::move(times)},
                           {"claims", lab::to_json(lab::ledger(records))},
                           {"report", folder.report_path()}};
     fmt::print("{}\n", printed.dump(2, ' ', false, Json::error_handler_t::replace));
@@ -251,7 +256,9 @@ class Lab {
     for (const Record& record : records) {
       if (what_.empty()) break;  // the report has them
       fmt::print("{}\n", bold(record.experiment->question()));
-      for (const std::string& finding : record.result.findings) fmt::print("  {}\n", wrapped(finding, 98, 2));
+      for (const lab::Findings* part : record.result.parts()) {
+        for (const std::string& finding : part->findings) fmt::print("  {}\n", wrapped(finding, 98, 2));
+      }
       fmt::print("\n");
     }
     const std::vector<lab::Entry> ledger = lab::ledger(records);

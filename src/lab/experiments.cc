@@ -14,6 +14,8 @@ std::span<const std::unique_ptr<Experiment>> experiments() {
     list.push_back(make_entropy());
     list.push_back(make_gradient());
     list.push_back(make_length());
+    list.push_back(make_ablation());
+    list.push_back(make_temperature());
     return list;
   }();
   return all;

@@ -14,5 +14,8 @@ std::unique_ptr<Experiment> make_saturation();
 std::unique_ptr<Experiment> make_entropy();
 std::unique_ptr<Experiment> make_gradient();
 std::unique_ptr<Experiment> make_length();
+std::unique_ptr<Experiment> make_ablation();
+std::unique_ptr<Experiment> make_temperature();
+std::unique_ptr<Experiment> make_scores();
 
 }  // namespace keel::lab

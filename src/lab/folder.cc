@@ -24,16 +24,20 @@ Folder::Folder(std::string path) : path_(std::move(path)) {
 
 void Folder::save(const Record& record) const {
   const std::string start = fmt::format("{}/{}", path_, record.experiment->name());
-  for (const Figure& figure : record.result.figures) {
-    io::write_file(fmt::format("{}-{}.csv", start, figure.id), to_csv(table_of(figure)));
+  for (const Findings* part : record.result.parts()) {
+    for (const Figure& figure : part->figures) {
+      io::write_file(fmt::format("{}-{}.csv", start, figure.id), to_csv(table_of(figure)));
+    }
   }
+  if (!record.result.times.empty()) io::write_file(start + "-times.json", times_json(record).dump(1) + "\n");
   io::write_file(start + ".json", to_json(record).dump(1) + "\n");
 }
 
 std::optional<Record> Folder::load(const Experiment& experiment, const Settings& settings) const {
-  const std::string path = fmt::format("{}/{}.json", path_, experiment.name());
-  if (!std::filesystem::is_regular_file(path)) return {};
-  try {
+  const std::string start = fmt::format("{}/{}", path_, experiment.name());
+  // Nothing where the file is missing, or of another run.
+  const auto read = [&](const std::string& path) -> std::optional<Json> {
+    if (!std::filesystem::is_regular_file(path)) return {};
     const io::Buffer bytes = io::read_file(path);
     const auto* begin = reinterpret_cast<const char*>(bytes.data());
     const Json json = Json::parse(begin, begin + bytes.size());
@@ -41,7 +45,18 @@ std::optional<Record> Folder::load(const Experiment& experiment, const Settings&
     for (const auto& [key, value] : expected.items()) {
       if (json.at(key) != value) return {};
     }
-    return Record{&experiment, settings, result_from_json(json)};
+    return json;
+  };
+  try {
+    const auto json = read(start + ".json");
+    if (!json) return {};
+    Record record{&experiment, settings, result_from_json(*json)};
+    if (json->at("timed").get<bool>()) {
+      const auto times = read(start + "-times.json");
+      if (!times) return {};
+      record.result.times = findings_from_json(*times);
+    }
+    return record;
   } catch (const Json::exception&) {  // not ours, or of another shape: it will be measured again
     return {};
   }

@@ -10,6 +10,7 @@ namespace keel::lab {
 
 // Where a run leaves what it found:
 //   NAME.json            an experiment: its settings, findings, figures and measurements
+//   NAME-times.json      of one that looks at a clock: the same of its times
 //   NAME-FIGURE.csv      the numbers behind a figure
 //   claims.json, .csv    the ledger
 //   index.html           the report

@@ -151,18 +151,22 @@ Json to_json(const Figure& figure) {
   return json;
 }
 
-Json to_json(const Result& result) {
+Json to_json(const Findings& findings) {
   Json figures = Json::array();
-  for (const Figure& figure : result.figures) figures.push_back(to_json(figure));
-  return {{"settings", result.settings},
-          {"findings", result.findings},
+  for (const Figure& figure : findings.figures) figures.push_back(to_json(figure));
+  return {{"findings", findings.findings},
           {"figures", std::move(figures)},
-          {"measurements", to_json(result.measurements)}};
+          {"measurements", to_json(findings.measurements)}};
 }
 
-Result result_from_json(const Json& json) {
-  Result result;
-  result.settings = json.at("settings");
+Json to_json(const Result& result) {
+  Json json = {{"settings", result.settings}, {"timed", !result.times.empty()}};
+  json.update(to_json(static_cast<const Findings&>(result)));
+  return json;
+}
+
+Findings findings_from_json(const Json& json) {
+  Findings result;
   result.findings = json.at("findings");
   for (const Json& figure : json.at("figures")) {
     result.draw(figure.at("id"), figure.at("title"), figure.at("text"), body_from(figure));
@@ -170,6 +174,13 @@ Result result_from_json(const Json& json) {
   for (const auto& [key, m] : json.at("measurements").items()) {
     result.measurements[key] = {.value = m.at("value"), .spread = m.at("spread"), .repeats = m.at("repeats")};
   }
+  return result;
+}
+
+Result result_from_json(const Json& json) {
+  Result result;
+  static_cast<Findings&>(result) = findings_from_json(json);
+  result.settings = json.at("settings");
   return result;
 }
 

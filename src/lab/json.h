@@ -11,9 +11,11 @@ using Json = nlohmann::ordered_json;
 
 Json to_json(const Measurements& measurements);
 Json to_json(const Figure& figure);
-Json to_json(const Result& result);
+Json to_json(const Findings& findings);
+Json to_json(const Result& result);  // without its times
 
-// Raises nlohmann::json::exception where something is missing or of another type.
-Result result_from_json(const Json& json);
+// Both raise nlohmann::json::exception where something is missing or of another type.
+Findings findings_from_json(const Json& json);
+Result result_from_json(const Json& json);  // likewise
 
 }  // namespace keel::lab

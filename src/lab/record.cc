@@ -19,12 +19,20 @@ Json to_json(const Record& record) {
   return json;
 }
 
+Json times_json(const Record& record) {
+  Json json = identity(*record.experiment, record.settings);
+  json.update(to_json(record.result.times));
+  return json;
+}
+
 std::vector<Entry> ledger(const std::vector<Record>& records) {
   Measurements measurements;
   std::set<std::string> experiments;
   for (const Record& record : records) {
     experiments.insert(record.experiment->name());
-    measurements.insert(record.result.measurements.begin(), record.result.measurements.end());
+    for (const Findings* part : record.result.parts()) {
+      measurements.insert(part->measurements.begin(), part->measurements.end());
+    }
   }
   return ledger(measurements, experiments);
 }

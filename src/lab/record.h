@@ -17,7 +17,10 @@ struct Record {
 // What makes two runs of an experiment the same run: version of Keel, name, profile, seed, repeats.
 Json identity(const Experiment& experiment, const Settings& settings);
 
+// NAME.json: everything but the times, so that the same run gives the same bytes.
 Json to_json(const Record& record);
+// NAME-times.json.
+Json times_json(const Record& record);
 
 // The ledger of what was run.
 std::vector<Entry> ledger(const std::vector<Record>& records);

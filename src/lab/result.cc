@@ -29,13 +29,13 @@ std::string csv_cell(const Table::Cell& cell) {
 
 }  // namespace
 
-double Result::measure(const std::string& key, std::span<const double> repeats) {
+double Findings::measure(const std::string& key, std::span<const double> repeats) {
   const double value = mean(repeats);
   measurements[key] = {value, standard_deviation(repeats), static_cast<std::int64_t>(repeats.size())};
   return value;
 }
 
-double Result::exact(const std::string& key, double value) {
+double Findings::exact(const std::string& key, double value) {
   measurements[key] = {.value = value, .spread = 0, .repeats = 1};
   return value;
 }
@@ -43,6 +43,11 @@ double Result::exact(const std::string& key, double value) {
 Point point(double x, std::span<const double> repeats) {
   const double y = mean(repeats), sd = standard_deviation(repeats);
   return {.x = x, .y = y, .low = y - sd, .high = y + sd};
+}
+
+Point confident_point(double x, std::span<const double> repeats) {
+  const double y = mean(repeats), half = confidence(repeats);
+  return {.x = x, .y = y, .low = y - half, .high = y + half};
 }
 
 Point quantile_point(double x, std::span<const double> values, double low, double high) {

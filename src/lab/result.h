@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -94,8 +95,7 @@ struct Figure {
   Body body;
 };
 
-struct Result {
-  std::string settings;               // sizes and repeats, in words
+struct Findings {
   std::vector<std::string> findings;  // what came out, a sentence each, with the numbers of this run
   std::vector<Figure> figures;
   Measurements measurements;
@@ -108,10 +108,20 @@ struct Result {
   }
   // What was measured under this key.
   double at(const std::string& key) const { return measurements.at(key).value; }
+  bool empty() const { return findings.empty() && figures.empty() && measurements.empty(); }
+};
+
+struct Result : Findings {
+  std::string settings;  // sizes and repeats, in words
+  Findings times;        // whatever a clock had a part in: the one thing that the same seed does not give again
+
+  std::array<const Findings*, 2> parts() const { return {this, &times}; }
 };
 
 // Mean over repeats with a band of one standard deviation to each side.
 Point point(double x, std::span<const double> repeats);
+// The same with the 95 % confidence interval of that mean.
+Point confident_point(double x, std::span<const double> repeats);
 // The median of `values`, with a band between two quantiles.
 Point quantile_point(double x, std::span<const double> values, double low = 0.05, double high = 0.95);
 

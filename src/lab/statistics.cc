@@ -1,6 +1,7 @@
 #include "lab/statistics.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace keel::lab {
@@ -17,6 +18,16 @@ double standard_deviation(std::span<const double> values) {
   double sum = 0;
   for (const double x : values) sum += (x - centre) * (x - centre);
   return std::sqrt(sum / static_cast<double>(values.size() - 1));
+}
+
+double confidence(std::span<const double> values) {
+  if (values.size() < 2) return 0;
+  // t at 97.5 %, by degrees of freedom; beyond the table its expansion in 1/ν.
+  constexpr std::array kStudent = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228};
+  const double freedom = static_cast<double>(values.size() - 1);
+  const double t = values.size() - 1 <= kStudent.size() ? kStudent[values.size() - 2]
+                                                        : 1.960 + 2.37 / freedom + 2.8 / (freedom * freedom);
+  return t * standard_deviation(values) / std::sqrt(freedom + 1);
 }
 
 double quantile(std::span<const double> values, double q) {

@@ -10,6 +10,10 @@ double mean(std::span<const double> values);
 // Standard deviation of a sample (divided by n − 1); 0 for fewer than two values.
 double standard_deviation(std::span<const double> values);
 
+// Half the width of the 95 % confidence interval of the mean of normal values: Student's t · s/√n; 0 for fewer than
+// two.
+double confidence(std::span<const double> values);
+
 // Linear between order statistics: quantile(x, 0.5) is the median. `values` in any order, at least one.
 double quantile(std::span<const double> values, double q);
 

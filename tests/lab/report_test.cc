@@ -65,9 +65,11 @@ TEST(Report, HasEveryExperimentFigureAndClaim) {
     const std::string name = record.experiment->name();
     EXPECT_THAT(page(), HasSubstr("<section id=\"" + name + "\""));
     EXPECT_THAT(page(), HasSubstr("keel lab " + name + " --seed 7 --repeats 2"));
-    for (const Figure& figure : record.result.figures) {
-      EXPECT_THAT(page(), HasSubstr("<figure id=\"" + name + "-" + figure.id + "\""));
-      EXPECT_FALSE(figure.text.empty()) << figure.id;
+    for (const Findings* part : record.result.parts()) {
+      for (const Figure& figure : part->figures) {
+        EXPECT_THAT(page(), HasSubstr("<figure id=\"" + name + "-" + figure.id + "\""));
+        EXPECT_FALSE(figure.text.empty()) << figure.id;
+      }
     }
   }
   for (const Claim& claim : claims()) EXPECT_THAT(page(), HasSubstr("id=\"" + claim.id + "\""));

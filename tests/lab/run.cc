@@ -23,7 +23,9 @@ const lab::Measurements& measurements() {
   static const lab::Measurements all = [] {
     lab::Measurements joined;
     for (const auto& record : everything()) {
-      joined.insert(record.result.measurements.begin(), record.result.measurements.end());
+      for (const lab::Findings* part : record.result.parts()) {
+        joined.insert(part->measurements.begin(), part->measurements.end());
+      }
     }
     return joined;
   }();

@@ -137,9 +137,13 @@ std::string section_html(const Record& record, const std::vector<Entry>& ledger)
       "<section id=\"{0}\" aria-labelledby=\"{0}-title\"><h2 id=\"{0}-title\">{0}</h2>"
       "<p class=\"question\">{1}</p>\n<ul class=\"findings\">",
       name, escaped(record.experiment->question()));
-  for (const std::string& finding : record.result.findings) html += fmt::format("<li>{}</li>\n", escaped(finding));
+  for (const Findings* part : record.result.parts()) {
+    for (const std::string& finding : part->findings) html += fmt::format("<li>{}</li>\n", escaped(finding));
+  }
   html += "</ul>\n<div class=\"figures\">\n";
-  for (const Figure& figure : record.result.figures) html += figure_html(name, figure);
+  for (const Findings* part : record.result.parts()) {
+    for (const Figure& figure : part->figures) html += figure_html(name, figure);
+  }
   html += "</div>\n";
   std::string decided;
   for (const Entry& entry : ledger) {
@@ -158,9 +162,11 @@ std::string section_html(const Record& record, const std::vector<Entry>& ledger)
 std::string data_json(const std::vector<Record>& records) {
   Json data = Json::object();
   for (const Record& record : records) {
-    for (const Figure& figure : record.result.figures) {
-      if (std::holds_alternative<Table>(figure.body)) continue;
-      data[fmt::format("{}-{}", record.experiment->name(), figure.id)] = to_json(figure);
+    for (const Findings* part : record.result.parts()) {
+      for (const Figure& figure : part->figures) {
+        if (std::holds_alternative<Table>(figure.body)) continue;
+        data[fmt::format("{}-{}", record.experiment->name(), figure.id)] = to_json(figure);
+      }
     }
   }
   std::string text;

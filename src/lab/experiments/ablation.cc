@@ -1,0 +1,275 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "lab/experiments.h"
+#include "lab/recall.h"
+#include "lab/statistics.h"
+
+namespace keel::lab {
+namespace {
+
+constexpr const char* kBand = "one standard deviation over seeds";
+constexpr const char* kConfidence = "95 % confidence interval of the mean";
+
+double target() { return recall_chance() / 2; }
+
+struct Arm {
+  const char *id, *name;
+  nn::ScoreMaker score;
+};
+
+const std::vector<Arm>& arms() {
+  static const std::vector<Arm> all = {
+      {"scaled", "divided by √d_k", {}},
+      {"raw", "unscaled", [](auto, auto) { return nn::WrongScaleScore::none(); }},
+      {"model", "divided by √d_model", [](auto, auto) { return nn::WrongScaleScore::by_model_size(recall::kModel); }},
+      {"learned", "learned τ", [](auto h, auto d_k) { return std::make_unique<nn::TemperatureScore>(h, d_k); }},
+  };
+  return all;
+}
+
+// One arm at one d_k: what is compared.
+struct Setting {
+  const Arm* arm;
+  std::int64_t d;
+  std::string key() const { return fmt::format("ablation.{}.d{}", arm->id, d); }
+};
+
+struct Cell {
+  Setting setting;
+  double lr;
+  double cost() const { return 16 + static_cast<double>(setting.d); }
+};
+
+struct Quantity {
+  const char *id, *title, *label;
+  double Snapshot::*value;
+  bool log;
+};
+constexpr std::array<Quantity, 4> kQuantities{
+    {{"loss", "Loss", "loss, nats", &Snapshot::loss, true},
+     {"largest", "Largest weight of a row", "largest weight", &Snapshot::max_weight, false},
+     {"entropy", "Entropy of a row", "entropy, nats", &Snapshot::entropy, false},
+     {"gradient", "Gradient at W_Q", "norm of dW_Q", &Snapshot::dw_q, true}}};
+
+std::vector<double> over(const std::vector<Trained>& runs, const std::function<double(const Trained&)>& value) {
+  std::vector<double> values;
+  for (const Trained& run : runs) values.push_back(value(run));
+  return values;
+}
+
+// Mean loss over the whole run: low for what learns soon and ends low.
+double area(const Trained& run) { return mean(column(run.snapshots, &Snapshot::loss)); }
+
+void record(Result& result, const Setting& setting, const std::vector<Trained>& runs,
+            const std::vector<Trained>& scaled) {
+  const auto keep = [&](const char* what, const std::function<double(const Trained&)>& value) {
+    result.measure(fmt::format("{}.{}", setting.key(), what), over(runs, value));
+  };
+  keep("loss", [](const Trained& t) { return t.last().loss; });
+  keep("moved", [](const Trained& t) { return 1 - t.last().loss / t.snapshots.front().loss; });
+  keep("accuracy", [](const Trained& t) { return t.last().accuracy; });
+  keep("steps", [](const Trained& t) { return t.steps_to(target()); });
+  keep("reached", [](const Trained& t) { return t.reached(target()) ? 1.0 : 0.0; });
+  for (const auto& [when, at] : {std::pair{"start", 0}, {"end", 1}}) {
+    const auto snapshot = [at = at](const Trained& t) { return at == 0 ? t.snapshots.front() : t.snapshots.back(); };
+    const auto both = [&](const char* what, double Snapshot::*value) {
+      keep(fmt::format("{}.{}", when, what).c_str(), [&](const Trained& t) { return snapshot(t).*value; });
+    };
+    both("max_weight", &Snapshot::max_weight);
+    both("saturated", &Snapshot::saturated);
+    both("entropy", &Snapshot::entropy);
+    both("logit_var", &Snapshot::logit_var);
+    both("dw_q", &Snapshot::dw_q);
+    both("dw_k", &Snapshot::dw_k);
+    both("dw_v", &Snapshot::dw_v);
+  }
+  std::vector<double> slower;  // of the same data and initial weights
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    slower.push_back(runs[r].steps_to(target()) / scaled[r].steps_to(target()));
+  }
+  result.measure(setting.key() + ".slower", slower);
+}
+
+class Ablation : public Experiment {
+ public:
+  std::string name() const override { return "ablation"; }
+  std::string question() const override {
+    return "Does a transformer learn without the scaling, or with another one, when each may choose its learning rate?";
+  }
+  Cost cost() const override { return {120, 900}; }
+
+  Result run(Work& work) const override {
+    const OneThreadEach one_thread_each;
+    const std::vector<std::int64_t> sizes =
+        work.pick(std::vector<std::int64_t>{4, 16, 64}, std::vector<std::int64_t>{4, 16, 64, 128});
+    const std::vector<double> rates =
+        work.pick(std::vector{3e-3, 1e-2, 3e-2, 1e-1}, std::vector{1e-3, 3e-3, 1e-2, 3e-2, 1e-1});
+    const std::int64_t steps = work.pick(300, 600), every = steps / 20;
+    const std::size_t tries = work.repeats(3, 6), seeds = work.repeats(6, 16);
+
+    std::vector<Setting> settings;
+    for (const std::int64_t d : sizes) {
+      for (const Arm& arm : arms()) settings.push_back({&arm, d});
+    }
+    const auto train = [&](const Cell& cell, const char* part, std::size_t r) {
+      return train_recall({.d_k = cell.setting.d,
+                           .score = cell.setting.arm->score,
+                           .lr = cell.lr,
+                           .steps = steps,
+                           .every = every,
+                           .seed = work.settings().seed,
+                           .stream = fmt::format("ablation/{}/d{}/{}", part, cell.setting.d, r)});
+    };
+
+    // The learning rate of each setting, on seeds of their own; then that rate on others.
+    std::vector<Cell> sweep, chosen;
+    for (const Setting& s : settings) {
+      for (const double lr : rates) sweep.push_back({s, lr});
+    }
+    const double sweep_runs = static_cast<double>(rates.size() * tries);
+    const double share = sweep_runs / (sweep_runs + static_cast<double>(seeds));
+    const auto swept =
+        work.repeat(share, sweep, tries, [&](const Cell& c, std::size_t r) { return area(train(c, "sweep", r)); });
+    for (std::size_t s = 0; s < settings.size(); ++s) {
+      const auto first = swept.begin() + static_cast<std::ptrdiff_t>(s * rates.size());
+      const auto best = std::min_element(first, first + static_cast<std::ptrdiff_t>(rates.size()),
+                                         [](const auto& a, const auto& b) { return mean(a) < mean(b); });
+      chosen.push_back({settings[s], rates[static_cast<std::size_t>(best - first)]});
+    }
+    const auto found =
+        work.repeat(1 - share, chosen, seeds, [&](const Cell& c, std::size_t r) { return train(c, "final", r); });
+
+    Result result;
+    result.settings = fmt::format(
+        "Key–value lookup: {} pairs and {} questions a sequence, {} keys, {} values; one pre-norm block, d_model {}, "
+        "{} "
+        "heads of d_k, LeCun's weights; Adam, {} steps of {} sequences, measured on {} others. Learning rate from {:g} "
+        "to {:g}, "
+        "the best of {} by mean loss over {} seeds; then {} other seeds. Target: half of chance, {:.2f} nats.",
+        recall::kPairs, recall::kQuestions, recall::kKeys, recall::kValues, recall::kModel, recall::kHeads, steps,
+        recall::kBatch, recall::kExamined, rates.front(), rates.back(), rates.size(), tries, seeds, target());
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+      record(result, chosen[i].setting, found[i], found[i / arms().size() * arms().size()]);
+      result.exact(chosen[i].setting.key() + ".lr", chosen[i].lr);
+    }
+    tell(result, sizes);
+    draw_ends(result, sizes, found);
+    draw_rates(result, sizes, rates, swept);
+    for (std::size_t d = 0; d < sizes.size(); ++d) {
+      for (const Quantity& q : kQuantities)
+        draw_curves(result, sizes[d], q, std::span(found).subspan(d * arms().size(), arms().size()));
+    }
+    return result;
+  }
+
+ private:
+  static void tell(Result& result, const std::vector<std::int64_t>& sizes) {
+    const auto at = [&](const char* arm, std::int64_t d, const char* what) {
+      return result.at(fmt::format("ablation.{}.d{}.{}", arm, d, what));
+    };
+    std::string slower, starts;
+    for (const std::int64_t d : sizes) {
+      const char* comma = slower.empty() ? "" : ", ";
+      slower += fmt::format("{}{:.2f} at d_k = {}", comma, at("raw", d, "slower"), d);
+      starts += fmt::format("{}{:.2f} (scaled {:.2f}) at d_k = {}", comma, at("raw", d, "start.max_weight"),
+                            at("scaled", d, "start.max_weight"), d);
+    }
+    result.findings.push_back(
+        fmt::format("Unscaled and with a learning rate of its own, the model says {:.0f} % of values right at d_k = 64 "
+                    "(scaled {:.0f} %). It is slower, not dead: steps to the target as a multiple of scaled: {}.",
+                    100 * at("raw", 64, "accuracy"), 100 * at("scaled", 64, "accuracy"), slower));
+    result.findings.push_back(fmt::format("It does begin sharper; largest weight before the first step: {}.", starts));
+    result.findings.push_back(fmt::format(
+        "The gradient at W_Q is not zero at the first step: at d_k = 64 its norm is {:.2f} unscaled, {:.2f} scaled.",
+        at("raw", 64, "start.dw_q"), at("scaled", 64, "start.dw_q")));
+    result.findings.push_back(fmt::format(
+        "What is lost is room for the learning rate: unscaled, the best at d_k = 64 is {:g}; scaled, {:g}. √d_model = "
+        "√{} in place of √d_k takes {:.2f} times the steps at d_k = 4 and {:.2f} at 64; a learned τ {:.2f} and {:.2f}.",
+        at("raw", 64, "lr"), at("scaled", 64, "lr"), recall::kModel, at("model", 4, "slower"),
+        at("model", 64, "slower"), at("learned", 4, "slower"), at("learned", 64, "slower")));
+  }
+
+  static void draw_ends(Result& result, const std::vector<std::int64_t>& sizes,
+                        const std::vector<std::vector<Trained>>& found) {
+    std::vector<std::string> names;
+    for (const std::int64_t d : sizes) names.push_back(fmt::format("d_k = {}", d));
+    const auto dots = [&](const std::function<double(const Trained&)>& value) {
+      std::vector<Series> series;
+      for (std::size_t a = 0; a < arms().size(); ++a) {
+        series.push_back({arms()[a].name, {}});
+        for (std::size_t d = 0; d < sizes.size(); ++d) {
+          series.back().points.push_back(
+              confident_point(static_cast<double>(d), over(found[d * arms().size() + a], value)));
+        }
+      }
+      return series;
+    };
+    const auto text = [&](const char* what, const char* unit) {
+      std::string all;
+      for (const std::int64_t d : sizes) {
+        all += fmt::format("{}d_k = {}:", all.empty() ? "" : " ", d);
+        for (const Arm& arm : arms()) {
+          all += fmt::format(" {} {:.3g}{}", arm.name, result.at(fmt::format("ablation.{}.d{}.{}", arm.id, d, what)),
+                             &arm == &arms().back() ? "" : ",");
+        }
+        all += fmt::format(" {}.", unit);
+      }
+      return all;
+    };
+    result.draw("steps", "Steps until the loss is half of chance, each arm at its best learning rate",
+                text("steps", "steps") + " A run that never gets there counts with all its steps.",
+                Dots{{"steps"}, names, dots([](const Trained& t) { return t.steps_to(target()); }), kConfidence});
+    result.draw("final", "Loss at the end, each arm at its best learning rate", text("loss", "nats"),
+                Dots{{"loss, nats", true}, names, dots([](const Trained& t) { return t.last().loss; }), kConfidence});
+  }
+
+  static void draw_rates(Result& result, const std::vector<std::int64_t>& sizes, const std::vector<double>& rates,
+                         const std::vector<std::vector<double>>& swept) {
+    for (std::size_t d = 0; d < sizes.size(); ++d) {
+      std::vector<Series> series;
+      std::string text;
+      for (std::size_t a = 0; a < arms().size(); ++a) {
+        series.push_back({arms()[a].name, {}});
+        for (std::size_t l = 0; l < rates.size(); ++l) {
+          const auto& found = swept[(d * arms().size() + a) * rates.size() + l];
+          series.back().points.push_back(point(rates[l], found));
+          result.measure(fmt::format("ablation.{}.d{}.lr{:g}.area", arms()[a].id, sizes[d], rates[l]), found);
+        }
+        text += fmt::format("{}{} is best at {:g}", a == 0 ? "" : ", ", arms()[a].name,
+                            result.at(fmt::format("ablation.{}.d{}.lr", arms()[a].id, sizes[d])));
+      }
+      result.draw(fmt::format("rates-d{}", sizes[d]), fmt::format("Learning rate, d_k = {}", sizes[d]),
+                  fmt::format("Mean loss over the run, lower is better: {}.", text),
+                  Lines{{"learning rate", true}, {"mean loss, nats"}, std::move(series), kBand});
+    }
+  }
+
+  static void draw_curves(Result& result, std::int64_t d, const Quantity& q,
+                          std::span<const std::vector<Trained>> found) {
+    std::vector<Series> series;
+    std::string text;
+    for (std::size_t a = 0; a < arms().size(); ++a) {
+      series.push_back({arms()[a].name, {}});
+      for (std::size_t i = 0; i < found[a].front().snapshots.size(); ++i) {
+        series.back().points.push_back(point(found[a].front().snapshots[i].step, over(found[a], [&](const Trained& t) {
+                                               return t.snapshots[i].*q.value;
+                                             })));
+      }
+      text += fmt::format("{}{} from {:.3g} to {:.3g}", a == 0 ? "" : ", ", arms()[a].name,
+                          series.back().points.front().y, series.back().points.back().y);
+    }
+    result.draw(fmt::format("{}-d{}", q.id, d), fmt::format("{} while training, d_k = {}", q.title, d),
+                fmt::format("From the first step to the last: {}.", text),
+                Lines{{"step"}, {q.label, q.log}, std::move(series), kBand});
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Experiment> make_ablation() { return std::make_unique<Ablation>(); }
+
+}  // namespace keel::lab

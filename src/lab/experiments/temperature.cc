@@ -1,0 +1,205 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "lab/experiments.h"
+#include "lab/recall.h"
+#include "lab/statistics.h"
+
+namespace keel::lab {
+namespace {
+
+constexpr std::int64_t kSize = 64;  // d_k
+constexpr double kRate = 1e-2;
+constexpr const char* kBand = "one standard deviation over seeds";
+
+// q·k/τ with τ = factor·√d_k.
+class FixedTemperature : public nn::ScoreFunction {
+ public:
+  explicit FixedTemperature(double scale) : scale_(scale) {}
+  nn::Scored operator()(const nn::Tensor& q, const nn::Tensor& k) const override {
+    return {.q = q, .k = k, .scale = scale_};
+  }
+
+ private:
+  double scale_;
+};
+
+nn::ScoreMaker fixed(double factor) {
+  return [=](std::int64_t, std::int64_t d_k) {
+    return std::make_unique<FixedTemperature>(1 / (factor * std::sqrt(static_cast<double>(d_k))));
+  };
+}
+
+struct Arm {
+  const char *id, *name;
+  nn::ScoreMaker score;
+};
+
+const std::vector<Arm>& arms() {
+  static const std::vector<Arm> all = {
+      {"half", "τ = √d_k / 2", fixed(0.5)},
+      {"unit", "τ = √d_k", fixed(1)},
+      {"double", "τ = 2 √d_k", fixed(2)},
+      {"learned", "learned τ", [](auto h, auto d_k) { return std::make_unique<nn::TemperatureScore>(h, d_k); }},
+      {"query", "query-dependent", [](auto h, auto d_k) { return std::make_unique<nn::QueryScaleScore>(h, d_k); }},
+  };
+  return all;
+}
+
+using Runs = std::vector<std::vector<Trained>>;  // by arm and seed
+
+Heatmap pattern(const Matrix& weights, const std::vector<std::int64_t>& answers) {
+  Heatmap map{"answer at", "token", "weight", {}, {}, weights.values, 0, 1};
+  for (const std::int64_t answer : answers) map.rows.push_back(fmt::format("{}", answer + 1));
+  for (std::int64_t j = 0; j < weights.columns; ++j) map.columns.push_back(fmt::format("{}", j + 1));
+  return map;
+}
+
+// The mean weight that a question gives to its answer.
+double on_answer(const Matrix& weights, const std::vector<std::int64_t>& answers) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < weights.rows; ++i) sum += weights.at(i, answers[static_cast<std::size_t>(i)]);
+  return sum / static_cast<double>(weights.rows);
+}
+
+void draw_patterns(Result& result, const Runs& found) {
+  for (const bool end : {false, true}) {
+    for (std::size_t a = 0; a < arms().size(); ++a) {
+      if (!end && a > 2) continue;  // they begin as τ = √d_k
+      const Trained& run = found[a].front();
+      const Matrix& weights = end ? run.weights : run.weights_before;
+      result.draw(fmt::format("{}-{}", end ? "after" : "before", arms()[a].id),
+                  fmt::format("{}, {} training", arms()[a].name, end ? "after" : "before"),
+                  fmt::format("The first head on one sequence: eight questions over sixteen pairs and the questions "
+                              "themselves. A question gives its "
+                              "answer {:.2f} of its weight on average; the even share is {:.2f}.",
+                              on_answer(weights, run.answers), 1 / static_cast<double>(weights.columns)),
+                  pattern(weights, run.answers));
+    }
+  }
+}
+
+void draw_curves(Result& result, const Runs& found) {
+  struct Quantity {
+    const char *id, *title, *label;
+    double Snapshot::*value;
+    bool log;
+  };
+  for (const Quantity& q :
+       {Quantity{"loss", "Loss while training", "loss, nats", &Snapshot::loss, true},
+        Quantity{"entropy", "Entropy of a row while training", "entropy, nats", &Snapshot::entropy, false},
+        Quantity{"scores", "Variance of the scores while training", "variance of a row's scores, after scaling",
+                 &Snapshot::logit_var, true}}) {
+    std::vector<Series> series;
+    std::string text;
+    for (std::size_t a = 0; a < arms().size(); ++a) {
+      series.push_back({arms()[a].name, {}});
+      for (std::size_t i = 0; i < found[a].front().snapshots.size(); ++i) {
+        std::vector<double> values;
+        for (const Trained& run : found[a]) values.push_back(run.snapshots[i].*q.value);
+        series.back().points.push_back(point(found[a].front().snapshots[i].step, values));
+      }
+      text += fmt::format("{}{} from {:.3g} to {:.3g}", a == 0 ? "" : ", ", arms()[a].name,
+                          series.back().points.front().y, series.back().points.back().y);
+    }
+    result.draw(q.id, q.title, fmt::format("From the first step to the last: {}.", text),
+                Lines{{"step"}, {q.label, q.log}, std::move(series), kBand});
+  }
+}
+
+// How sharp the learned scales became: 1 is 1/√d_k.
+void draw_sharpness(Result& result, const Runs& found) {
+  std::vector<double> edges;
+  for (double x = 0; x < 3.01; x += 0.1) edges.push_back(x);
+  Distribution body{{"scale × √d_k"}, edges, {}};
+  for (std::size_t a = 3; a < arms().size(); ++a) {
+    std::vector<double> all;
+    for (const Trained& run : found[a]) all.insert(all.end(), run.sharpness.begin(), run.sharpness.end());
+    body.arms.push_back({arms()[a].name, shares(all, edges)});
+  }
+  result.draw(
+      "sharpness", "Where the learned scales end, 1/√d_k being 1",
+      fmt::format("A learned τ ends at {:.2f} times 1/√d_k (a value a head and seed); the query-dependent scale at "
+                  "{:.2f} on average over questions, with a standard deviation of {:.2f} between them.",
+                  result.at("temperature.learned.sharpness"), result.at("temperature.query.sharpness"),
+                  result.at("temperature.query.apart")),
+      std::move(body));
+}
+
+class Temperature : public Experiment {
+ public:
+  std::string name() const override { return "temperature"; }
+  std::string question() const override {
+    return "Where does training end with another temperature than √d_k, a learned one, or one for each query?";
+  }
+  Cost cost() const override { return {30, 240}; }
+
+  Result run(Work& work) const override {
+    const OneThreadEach one_thread_each;
+    const std::int64_t steps = work.pick(300, 600);
+    const std::size_t seeds = work.repeats(8, 32);
+    const Runs found = work.repeat(1.0, arms(), seeds, [&](const Arm& arm, std::size_t r) {
+      return train_recall({.d_k = kSize,
+                           .score = arm.score,
+                           .lr = kRate,
+                           .steps = steps,
+                           .every = steps / 20,
+                           .seed = work.settings().seed,
+                           .stream = fmt::format("temperature/{}", r)});
+    });
+    Result result;
+    result.settings = fmt::format(
+        "The task and the model of ablation at d_k {}, Adam at {:g}, {} steps. Sharpness is the scale × √d_k, 1 at "
+        "first. {} "
+        "seeds.",
+        kSize, kRate, steps, seeds);
+    for (std::size_t a = 0; a < arms().size(); ++a) record(result, arms()[a], found[a]);
+    const auto at = [&](const char* arm, const char* what) {
+      return result.at(fmt::format("temperature.{}.{}", arm, what));
+    };
+    result.findings.push_back(
+        fmt::format("All end at the same place: {:.0f}, {:.0f} and {:.0f} % of values right with τ = √d_k / 2, √d_k "
+                    "and 2 √d_k. The "
+                    "weights make up for the temperature: scores that begin with variances of {:.2f}, {:.2f} and "
+                    "{:.2f} end with {:.0f}, "
+                    "{:.0f} and {:.0f}.",
+                    100 * at("half", "accuracy"), 100 * at("unit", "accuracy"), 100 * at("double", "accuracy"),
+                    at("half", "start.logit_var"), at("unit", "start.logit_var"), at("double", "start.logit_var"),
+                    at("half", "end.logit_var"), at("unit", "end.logit_var"), at("double", "end.logit_var")));
+    result.findings.push_back(
+        fmt::format("A learned τ hardly moves: it ends at {:.2f} times the sharpness of √d_k. A scale for each query "
+                    "ends at {:.2f}, and "
+                    "differs between the questions of a run by a standard deviation of {:.2f}.",
+                    at("learned", "sharpness"), at("query", "sharpness"), at("query", "apart")));
+    draw_curves(result, found);
+    draw_sharpness(result, found);
+    draw_patterns(result, found);
+    return result;
+  }
+
+ private:
+  static void record(Result& result, const Arm& arm, const std::vector<Trained>& runs) {
+    const auto keep = [&](const char* what, auto value) {
+      std::vector<double> values;
+      for (const Trained& run : runs) values.push_back(value(run));
+      result.measure(fmt::format("temperature.{}.{}", arm.id, what), values);
+    };
+    keep("loss", [](const Trained& t) { return t.last().loss; });
+    keep("accuracy", [](const Trained& t) { return t.last().accuracy; });
+    keep("steps", [](const Trained& t) { return t.steps_to(recall_chance() / 2); });
+    keep("start.entropy", [](const Trained& t) { return t.snapshots.front().entropy; });
+    keep("end.entropy", [](const Trained& t) { return t.last().entropy; });
+    keep("start.logit_var", [](const Trained& t) { return t.snapshots.front().logit_var; });
+    keep("end.logit_var", [](const Trained& t) { return t.last().logit_var; });
+    if (runs.front().sharpness.empty()) return;
+    keep("sharpness", [](const Trained& t) { return mean(t.sharpness); });
+    keep("apart", [](const Trained& t) { return standard_deviation(t.sharpness); });
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Experiment> make_temperature() { return std::make_unique<Temperature>(); }
+
+}  // namespace keel::lab

@@ -1,0 +1,231 @@
+#include "lab/recall.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "keel/nn/nn.h"
+#include "lab/statistics.h"
+
+namespace keel::lab {
+namespace {
+
+using nn::Tensor;
+using namespace recall;
+
+constexpr std::int64_t kLength = kPairs + kQuestions;
+
+// Pre-norm: x + W_O·attention(ln_1(x)), then x + W_2·gelu(W_1·ln_2(x)), one block. LeCun's weights after a norm give q
+// and k components of variance 1, as the documents suppose. There are no positions: what to look up is in the key.
+class Model : public nn::Module {
+ public:
+  Model(const RecallSettings& s, nn::Random& random)
+      : keys(kKeys, kModel, random),
+        values(kValues + 1, kModel, random),
+        ln_1(kModel),
+        ln_2(kModel),
+        ln_f(kModel),
+        W_Q(kModel, kHeads * s.d_k, random, kLinear),
+        W_K(kModel, kHeads * s.d_k, random, kLinear),
+        W_V(kModel, kHeads * s.d_k, random, kLinear),
+        W_O(kHeads * s.d_k, kModel, random, kLinear),
+        W_1(kModel, 2 * kModel, random, kLinear),
+        W_2(2 * kModel, kModel, random, kLinear),
+        out(kModel, kValues, random, kLinear),
+        attention(s.score ? s.score(kHeads, s.d_k) : std::make_unique<nn::ScaledDotScore>()),
+        d_k_(s.d_k) {
+    child("keys", keys);
+    child("values", values);
+    child("ln_1", ln_1);
+    child("W_Q", W_Q);
+    child("W_K", W_K);
+    child("W_V", W_V);
+    child("W_O", W_O);
+    child("attention", attention);
+    child("ln_2", ln_2);
+    child("W_1", W_1);
+    child("W_2", W_2);
+    child("ln_f", ln_f);
+    child("out", out);
+  }
+
+  // ids i64 (B, N) of keys, and of values or kValues where there is none → logits (B, N, kValues)
+  Tensor operator()(const Tensor& key_ids, const Tensor& value_ids, nn::AttentionReport* report = nullptr) const {
+    const Tensor x = keys(key_ids) + values(value_ids);
+    const Tensor y = x + W_O(joined_heads(attention(query(x), heads(W_K(ln_1(x))), heads(W_V(ln_1(x))), {}, report)));
+    const Tensor z = y + W_2(gelu(W_1(ln_2(y))));
+    return out(ln_f(z));
+  }
+
+  // q of each token, (B, heads, N, d_k)
+  Tensor query(const Tensor& x) const { return heads(W_Q(ln_1(x))); }
+
+  nn::Embedding keys, values;
+  nn::LayerNorm ln_1, ln_2, ln_f;
+  nn::Linear W_Q, W_K, W_V, W_O, W_1, W_2, out;
+  nn::Attention attention;
+
+ private:
+  static constexpr nn::Linear::Settings kLinear{.bias = false, .init = nn::Init::lecun_normal};
+
+  Tensor heads(const Tensor& x) const {
+    return nn::transpose(nn::reshape(x, {x.size(0), x.size(1), kHeads, d_k_}), 1, 2);
+  }
+  Tensor joined_heads(const Tensor& x) const {
+    return nn::reshape(nn::transpose(x, 1, 2), {x.size(0), x.size(2), kHeads * d_k_});
+  }
+
+  std::int64_t d_k_;
+};
+
+struct Batch {
+  Tensor keys, values, labels;        // i64 (B, N)
+  std::vector<std::int64_t> answers;  // (B, questions): where the pair stands
+};
+
+Batch draw(nn::Random& random, std::int64_t sequences) {
+  std::vector<std::int64_t> keys, values, labels, answers;
+  std::vector<std::int64_t> deck(static_cast<std::size_t>(kKeys));
+  std::iota(deck.begin(), deck.end(), std::int64_t{0});
+  for (std::int64_t b = 0; b < sequences; ++b) {
+    for (std::int64_t i = 0; i < kPairs; ++i) {  // the first cards of a shuffled deck
+      std::swap(deck[static_cast<std::size_t>(i)], deck[static_cast<std::size_t>(i + random.below(kKeys - i))]);
+    }
+    const std::size_t start = values.size();
+    for (std::int64_t i = 0; i < kPairs; ++i) {
+      keys.push_back(deck[static_cast<std::size_t>(i)]);
+      values.push_back(random.below(kValues));
+      labels.push_back(nn::kIgnored);
+    }
+    for (std::int64_t i = 0; i < kQuestions; ++i) {
+      const std::int64_t asked = random.below(kPairs);
+      answers.push_back(asked);
+      keys.push_back(deck[static_cast<std::size_t>(asked)]);
+      labels.push_back(values[start + static_cast<std::size_t>(asked)]);
+      values.push_back(kValues);
+    }
+  }
+  const nn::Shape shape{sequences, kLength};
+  return {Tensor::of(shape, keys), Tensor::of(shape, values), Tensor::of(shape, labels), std::move(answers)};
+}
+
+// The mean of f over the rows of (B, H, N) that ask.
+template <class F>
+double over_questions(const Tensor& rows, F f) {
+  const std::vector<double> all = rows.values();
+  double sum = 0;
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (static_cast<std::int64_t>(i) % kLength < kPairs) continue;
+    sum += f(all[i]);
+    ++count;
+  }
+  return sum / static_cast<double>(count);
+}
+
+double accuracy(const Tensor& logits, const Tensor& labels) {
+  const auto scores = logits.data<float>();
+  const auto wanted = labels.data<std::int64_t>();
+  double right = 0, asked = 0;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (wanted[i] == nn::kIgnored) continue;
+    const auto row = scores.subspan(i * kValues, kValues);
+    right += std::max_element(row.begin(), row.end()) - row.begin() == wanted[i] ? 1 : 0;
+    ++asked;
+  }
+  return right / asked;
+}
+
+double gradient_norm(const nn::Linear& layer) { return norm(layer.weight.grad().values()); }
+
+Snapshot examine(const Model& model, const Batch& batch) {
+  const nn::NoGrad off;
+  nn::AttentionReport report;
+  const Tensor logits = model(batch.keys, batch.values, &report);
+  const auto same = [](double x) { return x; };
+  Snapshot s;
+  s.loss = nn::cross_entropy(logits, batch.labels).item();
+  s.accuracy = accuracy(logits, batch.labels);
+  s.max_weight = over_questions(report.max_weight, same);
+  s.saturated = over_questions(report.max_weight, [](double p) { return p > 0.99 ? 1.0 : 0.0; });
+  s.entropy = over_questions(report.entropy, same);
+  s.logit_var = over_questions(report.logit_var, same);
+  return s;
+}
+
+// What q·k is multiplied by in the end, × √d_k, where that is learned.
+std::vector<double> sharpness(const Model& model, const Batch& batch, std::int64_t d_k) {
+  const nn::NoGrad off;
+  std::vector<double> found;
+  if (const auto* learned = dynamic_cast<const nn::TemperatureScore*>(&model.attention.score())) {
+    for (const double tau : learned->tau.values()) found.push_back(std::sqrt(static_cast<double>(d_k)) / tau);
+  } else if (const auto* by_query = dynamic_cast<const nn::QueryScaleScore*>(&model.attention.score())) {
+    const Tensor q = model.query(model.keys(batch.keys) + model.values(batch.values));
+    const Tensor scale = (*by_query)(q, q).scale_tensor;  // (B, heads, N)
+    const std::vector<double> all = scale.values();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (static_cast<std::int64_t>(i) % kLength >= kPairs)
+        found.push_back(all[i] * std::sqrt(static_cast<double>(d_k)));
+    }
+  }
+  return found;
+}
+
+Matrix pattern(const Model& model, const Batch& batch) {
+  const nn::NoGrad off;
+  nn::AttentionReport report;
+  report.with_weights = true;
+  model(batch.keys, batch.values, &report);
+  const std::vector<double> all = report.weights.values();  // (B, heads, N, N)
+  Matrix weights(kQuestions, kLength);
+  std::copy_n(all.begin() + kPairs * kLength, kQuestions * kLength, weights.values.begin());
+  return weights;
+}
+
+}  // namespace
+
+double recall_chance() { return std::log(static_cast<double>(kValues)); }
+
+bool Trained::reached(double target) const {
+  return std::any_of(snapshots.begin(), snapshots.end(), [&](const Snapshot& s) { return s.loss <= target; });
+}
+
+double Trained::steps_to(double target) const {
+  for (const Snapshot& s : snapshots) {
+    if (s.loss <= target) return s.step;
+  }
+  return last().step;
+}
+
+Trained train_recall(const RecallSettings& settings) {
+  const std::string& stream = settings.stream;
+  nn::Random start(settings.seed, stream + "/weights"), data(settings.seed, stream + "/data");
+  nn::Random held_out(settings.seed, stream + "/examined");
+  const Batch examined = draw(held_out, kExamined);
+  const Model model(settings, start);
+  nn::Adam optimiser(model.parameters(), {.lr = settings.lr});
+  Trained trained;
+  trained.weights_before = pattern(model, examined);
+  for (std::int64_t step = 0; step <= settings.steps; ++step) {
+    const Batch batch = draw(data, kBatch);
+    optimiser.zero_grad();
+    nn::cross_entropy(model(batch.keys, batch.values), batch.labels).backward();
+    if (step % settings.every == 0 || step == settings.steps) {
+      Snapshot s = examine(model, examined);
+      s.step = static_cast<double>(step);
+      s.dw_q = gradient_norm(model.W_Q);
+      s.dw_k = gradient_norm(model.W_K);
+      s.dw_v = gradient_norm(model.W_V);
+      trained.snapshots.push_back(s);
+    }
+    if (step == settings.steps) break;
+    optimiser.set_lr(settings.lr * nn::warmup_cosine(step + 1, settings.steps / 10, settings.steps));
+    optimiser.step();
+  }
+  trained.sharpness = sharpness(model, examined, settings.d_k);
+  trained.weights = pattern(model, examined);
+  trained.answers.assign(examined.answers.begin(), examined.answers.begin() + kQuestions);
+  return trained;
+}
+
+}  // namespace keel::lab

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "keel/nn/transformer.h"
+#include "lab/measure.h"
+
+// A small transformer and a task that it can do by attention alone: key–value lookup. A sequence has pairs of a key and
+// a value, drawn anew, then keys alone; at each of those the model is to say the value that stood with the key.
+namespace keel::lab {
+
+namespace recall {
+inline constexpr std::int64_t kKeys = 32, kValues = 16;     // that there are
+inline constexpr std::int64_t kPairs = 16, kQuestions = 8;  // in a sequence; keys of pairs differ
+inline constexpr std::int64_t kModel = 32, kHeads = 2;      // d_model; heads of d_k, whatever d_model is
+inline constexpr std::int64_t kBatch = 16, kExamined = 64;  // sequences a step, and to measure on
+}  // namespace recall
+
+struct RecallSettings {
+  std::int64_t d_k = 16;
+  nn::ScoreMaker score{};  // q·k/√d_k where it is not given
+  double lr = 1e-2;        // Adam's, at its highest: up over a tenth of the steps, then down along a cosine
+  std::int64_t steps = 200;
+  std::int64_t every = 10;  // steps between two snapshots
+  std::uint64_t seed = 0;
+  std::string stream = "recall";  // runs of one seed and stream see the same data and begin with the same weights
+};
+
+// The model after `step` steps, on sequences it is not trained on. Statistics are of the rows that ask.
+struct Snapshot {
+  double step = 0;
+  double loss = 0;                      // cross-entropy, nats
+  double accuracy = 0;                  // share of values said right
+  double max_weight = 0;                // mean of a row's largest
+  double saturated = 0;                 // share of rows with a weight above 0.99
+  double entropy = 0;                   // nats
+  double logit_var = 0;                 // of the scores after scaling
+  double dw_q = 0, dw_k = 0, dw_v = 0;  // norms of the gradient of the step that comes
+};
+
+struct Trained {
+  std::vector<Snapshot> snapshots;  // from step 0 to the last
+  std::vector<double> sharpness;    // of the learned scale: what q·k is multiplied by, × √d_k, a head or query each
+  Matrix weights_before, weights;   // of the first head on one sequence: (questions, pairs and questions)
+  std::vector<std::int64_t> answers;  // where in it the pair of each question stands
+
+  const Snapshot& last() const { return snapshots.back(); }
+  // The first step at which the loss was at most `target`; the last step where it never was.
+  double steps_to(double target) const;
+  bool reached(double target) const;
+};
+
+Trained train_recall(const RecallSettings& settings);
+
+// While it lives, each training run keeps to the thread it is on: runs are what goes side by side.
+class OneThreadEach {
+ public:
+  OneThreadEach() { nn::set_threads(1); }
+  ~OneThreadEach() { nn::set_threads(0); }
+  OneThreadEach(const OneThreadEach&) = delete;
+  OneThreadEach& operator=(const OneThreadEach&) = delete;
+};
+
+// The loss of a model that says every value as often as the other: ln 16.
+double recall_chance();
+
+}  // namespace keel::lab
