@@ -5,11 +5,13 @@
 namespace keel::lab {
 
 Json identity(const Experiment& experiment, const Settings& settings) {
-  return {{"keel", version()},
-          {"experiment", experiment.name()},
-          {"profile", settings.full ? "full" : "quick"},
-          {"seed", settings.seed},
-          {"repeats", settings.repeats}};
+  Json json = {{"keel", version()},
+               {"experiment", experiment.name()},
+               {"profile", settings.full ? "full" : "quick"},
+               {"seed", settings.seed},
+               {"repeats", settings.repeats}};
+  if (experiment.by_name_only()) json["options"] = settings.options;
+  return json;
 }
 
 Json to_json(const Record& record) {

@@ -1,4 +1,5 @@
-// bleu_parity FILE: the BLEU of each corpus of FILE, a JSON list of {"tokens", "translations", "references"}, a line each.
+// bleu_parity FILE: the BLEU of each corpus of FILE, a JSON list of {"tokens", "translations", "references"}, a line
+// each.
 #include <fmt/format.h>
 
 #include <fstream>

@@ -126,9 +126,12 @@ std::string figure_html(const std::string& experiment, const Figure& figure) {
 }
 
 std::string command(const Record& record) {
-  return fmt::format("keel lab {} --seed {}{}{}", record.experiment->name(), record.settings.seed,
-                     record.settings.full ? " --full" : "",
-                     record.settings.repeats > 0 ? fmt::format(" --repeats {}", record.settings.repeats) : "");
+  std::string text =
+      fmt::format("keel lab {} --seed {}{}{}", record.experiment->name(), record.settings.seed,
+                  record.settings.full ? " --full" : "",
+                  record.settings.repeats > 0 ? fmt::format(" --repeats {}", record.settings.repeats) : "");
+  for (const auto& [option, value] : record.settings.options) text += fmt::format(" --{} {}", option, escaped(value));
+  return text;
 }
 
 std::string section_html(const Record& record, const std::vector<Entry>& ledger) {
@@ -158,6 +161,16 @@ std::string section_html(const Record& record, const std::vector<Entry>& ledger)
                             escaped(record.result.settings), command(record));
 }
 
+// JSON inside a script element, which "</" could end.
+std::string script_json(const Json& data) {
+  std::string text;
+  for (const char c : data.dump()) {
+    if (c == '/' && text.ends_with('<')) text += '\\';
+    text += c;
+  }
+  return text;
+}
+
 // What charts.js draws: every figure but the tables, by the id of its place.
 std::string data_json(const std::vector<Record>& records) {
   Json data = Json::object();
@@ -169,12 +182,7 @@ std::string data_json(const std::vector<Record>& records) {
       }
     }
   }
-  std::string text;
-  for (const char c : data.dump()) {
-    if (c == '/' && text.ends_with('<')) text += '\\';  // "</" could end the script element
-    text += c;
-  }
-  return text;
+  return script_json(data);
 }
 
 std::string contents_html(const std::vector<Record>& records) {
@@ -202,7 +210,51 @@ std::string filled(std::string_view page, const std::vector<std::pair<std::strin
   return html;
 }
 
+constexpr const char* kFigurePage = R"(<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'">
+<meta name="color-scheme" content="light dark">
+<title>Keel lab: {{title}}</title>
+<style>
+{{style}}
+</style>
+</head>
+<body>
+<header><h1>{{title}}</h1><p>{{text}}</p></header>
+<main><section><div class="figures">
+{{figures}}</div></section></main>
+<script>
+{{d3}}
+</script>
+<script type="application/json" id="data">{{data}}</script>
+<script>
+{{charts}}
+</script>
+</body>
+</html>
+)";
+
 }  // namespace
+
+std::string figure_page(const std::string& title, const std::string& text, const std::vector<Figure>& figures,
+                        std::string_view d3) {
+  std::string html;
+  Json data = Json::object();
+  for (const Figure& figure : figures) {
+    html += figure_html("figure", figure);
+    data["figure-" + figure.id] = to_json(figure);
+  }
+  return filled(kFigurePage, {{"title", escaped(title)},
+                              {"text", escaped(text)},
+                              {"style", std::string(assets::style())},
+                              {"figures", html},
+                              {"d3", std::string(d3)},
+                              {"data", d3.empty() ? "{}" : script_json(data)},
+                              {"charts", std::string(assets::charts())}});
+}
 
 std::string report(const std::vector<Record>& records, const std::vector<Entry>& ledger, std::string_view d3) {
   const bool charts = !d3.empty();

@@ -14,7 +14,7 @@ struct Arm {
   std::string id;    // "scaled-64"
   std::string name;  // "scaled dot, d_k 64"
   Look look = Look::none;
-  std::int64_t d_k = 0;    // of a head; of the additive score, d_a
+  std::int64_t d_k = 0;  // of a head; of the additive score, d_a
   std::int64_t heads = 1;
 };
 

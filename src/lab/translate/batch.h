@@ -18,10 +18,10 @@ struct Coded {
 };
 
 struct Batch {
-  nn::Tensor source;  // (B, S), the end included; all of one length
-  nn::Tensor before;  // (B, N): the target, one place later
-  nn::Tensor labels;  // (B, N): the target and its end, kIgnored past that
-  std::int64_t words = 0;  // target words and ends
+  nn::Tensor source;                 // (B, S), the end included; all of one length
+  nn::Tensor before;                 // (B, N): the target, one place later
+  nn::Tensor labels;                 // (B, N): the target and its end, kIgnored past that
+  std::int64_t words = 0;            // target words and ends
   std::vector<std::size_t> members;  // which pairs
 };
 

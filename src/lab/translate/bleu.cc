@@ -16,10 +16,10 @@ std::size_t space_at(std::string_view text) {
   const unsigned a = byte(0), b = byte(1), c = byte(2);
   if (a == ' ' || (a >= 0x09 && a <= 0x0d) || (a >= 0x1c && a <= 0x1f)) return 1;
   if (a == 0xc2 && (b == 0x85 || b == 0xa0)) return 2;
-  if (a == 0xe1 && b == 0x9a && c == 0x80) return 3;                                                         // U+1680
+  if (a == 0xe1 && b == 0x9a && c == 0x80) return 3;                                                          // U+1680
   if (a == 0xe2 && b == 0x80 && ((c >= 0x80 && c <= 0x8a) || c == 0xa8 || c == 0xa9 || c == 0xaf)) return 3;  // U+20xx
-  if (a == 0xe2 && b == 0x81 && c == 0x9f) return 3;                                                         // U+205F
-  if (a == 0xe3 && b == 0x80 && c == 0x80) return 3;                                                         // U+3000
+  if (a == 0xe2 && b == 0x81 && c == 0x9f) return 3;                                                          // U+205F
+  if (a == 0xe3 && b == 0x80 && c == 0x80) return 3;                                                          // U+3000
   return 0;
 }
 
@@ -103,9 +103,12 @@ std::string parted_13a(std::string text) {
       apart += c;
     }
   }
-  apart = parted(apart, [](char a, char b) { return !is_digit(a) && is_stop(b); }, "", " ");
-  apart = parted(apart, [](char a, char b) { return is_stop(a) && !is_digit(b); }, " ", "");
-  return parted(apart, [](char a, char b) { return is_digit(a) && b == '-'; }, "", " ");
+  apart = parted(
+      apart, [](char a, char b) { return !is_digit(a) && is_stop(b); }, "", " ");
+  apart = parted(
+      apart, [](char a, char b) { return is_stop(a) && !is_digit(b); }, " ", "");
+  return parted(
+      apart, [](char a, char b) { return is_digit(a) && b == '-'; }, "", " ");
 }
 
 // How often each run of 1 to 4 words occurs; words have no spaces, so runs are told apart by joining them.

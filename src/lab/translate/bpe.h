@@ -9,13 +9,14 @@
 
 namespace keel::lab::translate {
 
-// Byte-pair encoding (Sennrich): words as pieces, from characters up, the pair that is most frequent joined first. A piece
-// that does not end its word is marked: "zwan@@ zig".
+// Byte-pair encoding (Sennrich): words as pieces, from characters up, the pair that is most frequent joined first. A
+// piece that does not end its word is marked: "zwan@@ zig".
 class Bpe {
  public:
   using Merge = std::pair<std::string, std::string>;
 
-  // Learnt on words and how often each occurs, until characters and merges together are `pieces`, or no pair occurs twice.
+  // Learnt on words and how often each occurs, until characters and merges together are `pieces`, or no pair occurs
+  // twice.
   Bpe(const Counts& words, std::size_t pieces);
   explicit Bpe(std::vector<Merge> merges);  // as merges() gives them
 

@@ -21,7 +21,7 @@ Quality quality(const Model& model, const Task& task, const std::vector<Pair>& w
   for (const auto& members : grouped(pairs, width > 1 ? 1 : kBatch, nullptr)) {
     const nn::Tensor source = source_batch(pairs, members);
     const std::vector<Sentence> found =
-        width > 1 ? std::vector{beam(model, source, width, longest)} : greedy(model, source, longest);
+        width > 1 ? std::vector<Sentence>{1, beam(model, source, width, longest)} : greedy(model, source, longest);
     for (std::size_t i = 0; i < members.size(); ++i) {
       translations[members[i]] = joined(task.target.words(found[i]));
       references[members[i]] = {joined(words[members[i]].target)};

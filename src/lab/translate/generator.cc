@@ -17,7 +17,8 @@ std::uint64_t hash(const std::string& text) {
   return h ^ h >> 32;
 }
 
-constexpr std::uint64_t kShares = 20;  // of the sentences, one is for validation, one for tests, the others for training
+constexpr std::uint64_t kShares =
+    20;  // of the sentences, one is for validation, one for tests, the others for training
 constexpr double kTwoClauses = 0.2;
 
 // Which of the sets a pair may be part of.

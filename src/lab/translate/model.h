@@ -17,7 +17,8 @@ class Model : public nn::Module {
   // Logits (B, N, target words) of each target word, given the source (B, S) and the words before (B, N), the first of
   // which starts the sentence. `weights`, where wanted, gets what each word looked at: (B, N, S), over heads the mean;
   // not given where the model does not look.
-  virtual nn::Tensor logits(const nn::Tensor& source, const nn::Tensor& before, nn::Tensor* weights = nullptr) const = 0;
+  virtual nn::Tensor logits(const nn::Tensor& source, const nn::Tensor& before,
+                            nn::Tensor* weights = nullptr) const = 0;
 
   // The same word by word, without gradients: before the first word, and after each (B).
   virtual Rows start(const nn::Tensor& source) const = 0;

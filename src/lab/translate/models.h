@@ -10,6 +10,7 @@ namespace keel::lab::translate {
 std::unique_ptr<Model> make_recurrent(const Arm& arm, const ModelSizes& sizes, std::int64_t width, nn::Random& random);
 
 // Two pre-norm blocks a side. width: of the hidden layer of their feed-forward parts.
-std::unique_ptr<Model> make_transformer(const Arm& arm, const ModelSizes& sizes, std::int64_t width, nn::Random& random);
+std::unique_ptr<Model> make_transformer(const Arm& arm, const ModelSizes& sizes, std::int64_t width,
+                                        nn::Random& random);
 
 }  // namespace keel::lab::translate

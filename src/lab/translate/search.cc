@@ -73,7 +73,8 @@ Sentence beam(const Model& model, const Tensor& source, std::int64_t width, std:
     const auto values = scores.data<float>();
     const std::int64_t words = scores.size(1);
     const auto score_of = [&](std::int64_t i) {
-      return alive[static_cast<std::size_t>(i / words)].score + static_cast<double>(values[static_cast<std::size_t>(i)]);
+      return alive[static_cast<std::size_t>(i / words)].score +
+             static_cast<double>(values[static_cast<std::size_t>(i)]);
     };
     std::vector<std::int64_t> order(values.size());
     std::iota(order.begin(), order.end(), std::int64_t{0});

@@ -4,7 +4,6 @@
 
 #include "nn/tape.h"
 
-
 namespace keel::lab::translate {
 namespace {
 

@@ -23,9 +23,9 @@ struct CurvePoint {
 
 struct Training {
   std::vector<CurvePoint> curve;
-  double seconds_an_epoch = 0;      // of the thread that trained, evaluation left out
-  double words_a_second = 0;        // target words
-  std::int64_t peak_bytes = 0;      // of tensors alive during a step, parameters and optimiser included
+  double seconds_an_epoch = 0;  // of the thread that trained, evaluation left out
+  double words_a_second = 0;    // target words
+  std::int64_t peak_bytes = 0;  // of tensors alive during a step, parameters and optimiser included
 };
 
 // Teacher forcing, Adam with clipped gradients, a learning rate that warms up and falls along a cosine. `step`, called

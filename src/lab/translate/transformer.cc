@@ -98,7 +98,8 @@ class Transformer : public Model {
 
   // Words of unit variance, as the positions nearly are.
   static Tensor placed(const Tensor& words) {
-    return words * std::sqrt(static_cast<double>(kSize)) + nn::sinusoidal_positions(words.size(1), kSize, words.dtype());
+    return words * std::sqrt(static_cast<double>(kSize)) +
+           nn::sinusoidal_positions(words.size(1), kSize, words.dtype());
   }
 
   Tensor encode(const Tensor& source) const {

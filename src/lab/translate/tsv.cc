@@ -27,7 +27,8 @@ struct Line {
 
 Line parse(std::string_view line) {
   if (const std::size_t at = invalid_utf8(line); at != std::string_view::npos) {
-    return {fmt::format("expected UTF-8, got byte 0x{:02x} at column {}", static_cast<unsigned char>(line[at]), at + 1), {}};
+    return {fmt::format("expected UTF-8, got byte 0x{:02x} at column {}", static_cast<unsigned char>(line[at]), at + 1),
+            {}};
   }
   const auto tabs = std::count(line.begin(), line.end(), '\t');
   if (tabs != 1) return {fmt::format("expected two columns with a tab between, got {}", tabs + 1), {}};

@@ -20,8 +20,8 @@ struct PairFile {
 };
 
 // A user's own pairs: a line each, two columns with a tab between, UTF-8. Read as a stream; `progress`, called now and
-// then with the share that is read, may throw to stop. A line that cannot be used is left out and reported by its number.
-// Raises keel::Error where the file cannot be read, or has fewer than kFewestPairs pairs.
+// then with the share that is read, may throw to stop. A line that cannot be used is left out and reported by its
+// number. Raises keel::Error where the file cannot be read, or has fewer than kFewestPairs pairs.
 PairFile read_pairs(const std::string& path, const std::function<void(double)>& progress);
 
 // Training, validation and test sets of them, disjoint; the longest twentieth is the second test set.

@@ -5,7 +5,8 @@
 
 namespace keel::lab::translate {
 
-// Where the first byte lies that is not part of valid UTF-8 (overlong forms and surrogates are not); npos where all are.
+// Where the first byte lies that is not part of valid UTF-8 (overlong forms and surrogates are not); npos where all
+// are.
 std::size_t invalid_utf8(std::string_view text);
 
 // Whether valid UTF-8 holds a control character other than a tab: a terminal could take it for a command.

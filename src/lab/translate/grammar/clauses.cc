@@ -21,16 +21,12 @@ struct Event {
   const char *english, *article, *german;
   std::array<EventVerb, 2> verbs;
 };
-constexpr std::array kEvents = {Event{"train", "der", "zug", {kLeaves, kArrives}},
-                                Event{"bus", "der", "bus", {kLeaves, kArrives}},
-                                Event{"ship", "das", "schiff", {kLeaves, kArrives}},
-                                Event{"film", "der", "film", {kBegins, kEnds}},
-                                Event{"concert", "das", "konzert", {kBegins, kEnds}},
-                                Event{"meeting", "die", "sitzung", {kBegins, kEnds}},
-                                Event{"course", "der", "kurs", {kBegins, kEnds}},
-                                Event{"shop", "der", "laden", {kOpens, kCloses}},
-                                Event{"museum", "das", "museum", {kOpens, kCloses}},
-                                Event{"library", "die", "bibliothek", {kOpens, kCloses}}};
+constexpr std::array kEvents = {
+    Event{"train", "der", "zug", {kLeaves, kArrives}},    Event{"bus", "der", "bus", {kLeaves, kArrives}},
+    Event{"ship", "das", "schiff", {kLeaves, kArrives}},  Event{"film", "der", "film", {kBegins, kEnds}},
+    Event{"concert", "das", "konzert", {kBegins, kEnds}}, Event{"meeting", "die", "sitzung", {kBegins, kEnds}},
+    Event{"course", "der", "kurs", {kBegins, kEnds}},     Event{"shop", "der", "laden", {kOpens, kCloses}},
+    Event{"museum", "das", "museum", {kOpens, kCloses}},  Event{"library", "die", "bibliothek", {kOpens, kCloses}}};
 
 Phrase event(nn::Random& random) {
   const Event& what = any_of(kEvents, random);
@@ -60,22 +56,21 @@ struct Subject {
 
 const std::vector<Subject>& subjects() {
   static const std::vector<Subject> all = [] {
-    std::vector<Subject> list = {{{{"i"}, {{{"ich", {0}}}}}, first},     {{{"he"}, {{{"er", {0}}}}}, third},
-                                 {{{"she"}, {{{"sie", {0}}}}}, third},   {{{"we"}, {{{"wir", {0}}}}}, several},
+    std::vector<Subject> list = {{{{"i"}, {{{"ich", {0}}}}}, first},
+                                 {{{"he"}, {{{"er", {0}}}}}, third},
+                                 {{{"she"}, {{{"sie", {0}}}}}, third},
+                                 {{{"we"}, {{{"wir", {0}}}}}, several},
                                  {{{"they"}, {{{"sie", {0}}}}}, several}};
     struct Two {
       std::array<const char*, 2> english, german;
       Person person;
     };
-    for (const Two& s : {Two{{"the", "woman"}, {"die", "frau"}, third}, Two{{"the", "man"}, {"der", "mann"}, third},
-                         Two{{"the", "teacher"}, {"der", "lehrer"}, third},
-                         Two{{"my", "brother"}, {"mein", "bruder"}, third},
-                         Two{{"my", "sister"}, {"meine", "schwester"}, third},
-                         Two{{"our", "neighbour"}, {"unser", "nachbar"}, third},
-                         Two{{"the", "children"}, {"die", "kinder"}, several},
-                         Two{{"our", "guests"}, {"unsere", "gäste"}, several}}) {
-      list.push_back(
-          {{{s.english[0], s.english[1]}, {{{s.german[0], {0}}, {s.german[1], {1}}}}}, s.person});
+    for (const Two& s :
+         {Two{{"the", "woman"}, {"die", "frau"}, third}, Two{{"the", "man"}, {"der", "mann"}, third},
+          Two{{"the", "teacher"}, {"der", "lehrer"}, third}, Two{{"my", "brother"}, {"mein", "bruder"}, third},
+          Two{{"my", "sister"}, {"meine", "schwester"}, third}, Two{{"our", "neighbour"}, {"unser", "nachbar"}, third},
+          Two{{"the", "children"}, {"die", "kinder"}, several}, Two{{"our", "guests"}, {"unsere", "gäste"}, several}}) {
+      list.push_back({{{s.english[0], s.english[1]}, {{{s.german[0], {0}}, {s.german[1], {1}}}}}, s.person});
     }
     return list;
   }();
@@ -104,11 +99,10 @@ struct Deed {
   const char *german, *participle;
   bool for_money;
 };
-constexpr std::array kDeeds = {Deed{"buy", "bought", "kaufen", "gekauft", true},
-                               Deed{"sell", "sold", "verkaufen", "verkauft", true},
-                               Deed{"order", "ordered", "bestellen", "bestellt", true},
-                               Deed{"deliver", "delivered", "liefern", "geliefert", false},
-                               Deed{"fetch", "fetched", "holen", "geholt", false}};
+constexpr std::array kDeeds = {
+    Deed{"buy", "bought", "kaufen", "gekauft", true}, Deed{"sell", "sold", "verkaufen", "verkauft", true},
+    Deed{"order", "ordered", "bestellen", "bestellt", true},
+    Deed{"deliver", "delivered", "liefern", "geliefert", false}, Deed{"fetch", "fetched", "holen", "geholt", false}};
 
 // English: verb, things, price, time. German: helper, time, things, price, verb.
 Phrase deed(nn::Random& random) {

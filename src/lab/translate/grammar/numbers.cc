@@ -5,9 +5,9 @@
 namespace keel::lab::translate {
 namespace {
 
-constexpr std::array kEnglish = {"",        "one",     "two",       "three",    "four",     "five",    "six",
-                                 "seven",   "eight",   "nine",      "ten",      "eleven",   "twelve",  "thirteen",
-                                 "fourteen", "fifteen", "sixteen",  "seventeen", "eighteen", "nineteen"};
+constexpr std::array kEnglish = {"",         "one",     "two",     "three",     "four",     "five",    "six",
+                                 "seven",    "eight",   "nine",    "ten",       "eleven",   "twelve",  "thirteen",
+                                 "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"};
 constexpr std::array kGerman = {"",         "ein",      "zwei",     "drei",     "vier",     "fünf",    "sechs",
                                 "sieben",   "acht",     "neun",     "zehn",     "elf",      "zwölf",   "dreizehn",
                                 "vierzehn", "fünfzehn", "sechzehn", "siebzehn", "achtzehn", "neunzehn"};
@@ -15,14 +15,30 @@ constexpr std::array kEnglishTens = {"",      "",      "twenty",  "thirty", "for
                                      "fifty", "sixty", "seventy", "eighty", "ninety"};
 constexpr std::array kGermanTens = {"",        "",        "zwanzig", "dreißig", "vierzig",
                                     "fünfzig", "sechzig", "siebzig", "achtzig", "neunzig"};
-constexpr std::array kEnglishOrdinals = {"",           "first",       "second",     "third",     "fourth",
-                                         "fifth",      "sixth",       "seventh",    "eighth",    "ninth",
-                                         "tenth",      "eleventh",    "twelfth",    "thirteenth", "fourteenth",
-                                         "fifteenth",  "sixteenth",   "seventeenth", "eighteenth", "nineteenth"};
-constexpr std::array kGermanOrdinals = {"",             "ersten",      "zweiten",      "dritten",     "vierten",
-                                        "fünften",      "sechsten",    "siebten",      "achten",      "neunten",
-                                        "zehnten",      "elften",      "zwölften",     "dreizehnten", "vierzehnten",
-                                        "fünfzehnten",  "sechzehnten", "siebzehnten",  "achtzehnten", "neunzehnten"};
+constexpr std::array kEnglishOrdinals = {"",          "first",     "second",      "third",      "fourth",
+                                         "fifth",     "sixth",     "seventh",     "eighth",     "ninth",
+                                         "tenth",     "eleventh",  "twelfth",     "thirteenth", "fourteenth",
+                                         "fifteenth", "sixteenth", "seventeenth", "eighteenth", "nineteenth"};
+constexpr std::array kGermanOrdinals = {"",
+                                        "ersten",
+                                        "zweiten",
+                                        "dritten",
+                                        "vierten",
+                                        "fünften",
+                                        "sechsten",
+                                        "siebten",
+                                        "achten",
+                                        "neunten",
+                                        "zehnten",
+                                        "elften",
+                                        "zwölften",
+                                        "dreizehnten",
+                                        "vierzehnten",
+                                        "fünfzehnten",
+                                        "sechzehnten",
+                                        "siebzehnten",
+                                        "achtzehnten",
+                                        "neunzehnten"};
 
 // 21 to 99 without the tens: German says the units first.
 GermanPart compound(std::size_t tens, std::size_t units) {

@@ -7,8 +7,8 @@
 #include "keel/nn/random.h"
 #include "lab/translate/pair.h"
 
-// The grammar speaks in phrases: an English one and its German one, which may stand in several parts ("fährt … ab"), and
-// which English words each German word translates.
+// The grammar speaks in phrases: an English one and its German one, which may stand in several parts ("fährt … ab"),
+// and which English words each German word translates.
 namespace keel::lab::translate {
 
 struct GermanWord {

@@ -31,9 +31,10 @@ constexpr std::array kNouns = {Noun{"apple", "apples", "apfel", "äpfel", mascul
                                Noun{"bicycle", "bicycles", "fahrrad", "fahrräder", neuter}};
 
 // English and the German stem.
-constexpr std::array kAdjectives = {std::pair{"red", "rot"},   std::pair{"green", "grün"}, std::pair{"blue", "blau"},
-                                    std::pair{"white", "weiß"}, std::pair{"big", "groß"},  std::pair{"small", "klein"},
-                                    std::pair{"old", "alt"},   std::pair{"new", "neu"},    std::pair{"cheap", "billig"}};
+constexpr std::array kAdjectives = {
+    std::pair{"red", "rot"},    std::pair{"green", "grün"}, std::pair{"blue", "blau"},
+    std::pair{"white", "weiß"}, std::pair{"big", "groß"},   std::pair{"small", "klein"},
+    std::pair{"old", "alt"},    std::pair{"new", "neu"},    std::pair{"cheap", "billig"}};
 
 using Stuff = std::pair<const char*, const char*>;
 constexpr Stuff kMilk{"milk", "milch"}, kWater{"water", "wasser"}, kWine{"wine", "wein"}, kBeer{"beer", "bier"},
@@ -85,7 +86,8 @@ Things things(Case c, nn::Random& random) {
   if (perhaps(0.4, random)) {
     const Measure& measure = any_of(kMeasures, random);
     const auto& [english, german] = any_of(measure.of, random);
-    return {sequence({cardinal(n, one(measure.unit.gender, c)), noun_words(measure.unit, several),
+    return {sequence({cardinal(n, one(measure.unit.gender, c)),
+                      noun_words(measure.unit, several),
                       {{"of", english}, {{{german, {1}}}}}}),
             several};
   }

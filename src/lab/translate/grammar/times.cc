@@ -11,16 +11,15 @@ struct Month {
   const char *english, *german;
   int days;
 };
-constexpr std::array kMonths = {Month{"january", "januar", 31},     Month{"february", "februar", 29},
-                                Month{"march", "märz", 31},         Month{"april", "april", 30},
-                                Month{"may", "mai", 31},            Month{"june", "juni", 30},
-                                Month{"july", "juli", 31},          Month{"august", "august", 31},
-                                Month{"september", "september", 30}, Month{"october", "oktober", 31},
-                                Month{"november", "november", 30},  Month{"december", "dezember", 31}};
+constexpr std::array kMonths = {
+    Month{"january", "januar", 31},  Month{"february", "februar", 29},  Month{"march", "märz", 31},
+    Month{"april", "april", 30},     Month{"may", "mai", 31},           Month{"june", "juni", 30},
+    Month{"july", "juli", 31},       Month{"august", "august", 31},     Month{"september", "september", 30},
+    Month{"october", "oktober", 31}, Month{"november", "november", 30}, Month{"december", "dezember", 31}};
 
-constexpr std::array kDays = {std::pair{"monday", "montag"},     std::pair{"tuesday", "dienstag"},
+constexpr std::array kDays = {std::pair{"monday", "montag"},      std::pair{"tuesday", "dienstag"},
                               std::pair{"wednesday", "mittwoch"}, std::pair{"thursday", "donnerstag"},
-                              std::pair{"friday", "freitag"},    std::pair{"saturday", "samstag"},
+                              std::pair{"friday", "freitag"},     std::pair{"saturday", "samstag"},
                               std::pair{"sunday", "sonntag"}};
 
 // "third of may", "dritten mai"
