@@ -25,7 +25,8 @@ TEST(Lab, ListNamesEveryExperimentAndItsQuestion) {
     names.push_back(experiment.at("name"));
     EXPECT_FALSE(experiment.at("question").get<std::string>().empty());
   }
-  EXPECT_THAT(names, ElementsAre("example", "softmax", "variance", "saturation", "entropy", "gradient", "length"));
+  EXPECT_THAT(names, ElementsAre("example", "softmax", "variance", "saturation", "entropy", "gradient", "length",
+                                 "ablation", "temperature", "translate"));
   EXPECT_TRUE(folder.names().empty());
 }
 
@@ -83,6 +84,13 @@ TEST(Lab, WrongArgumentsEndBeforeAnyWork) {
       {{"lab", "--repeats", "1"}, {2, "--repeats: expected an integer of at least 2"}},
       {{"lab", "--threads", "-1"}, {2, "--threads: expected at least 0"}},
       {{"lab", "--json", "-q"}, {2, "--quiet"}},
+      {{"lab", "--data", "x.tsv"}, {2, "--data: expected 'translate' alone beside it"}},
+      {{"lab", "softmax", "--arm", "none"}, {2, "--arm: expected 'translate' alone"}},
+      {{"lab", "softmax", "translate", "--say", "x"}, {2, "--say: expected 'translate' alone"}},
+      {{"lab", "translate", "--arm", "cosine"}, {3, "[translate] arm: expected one of none, additive, dot-16,"}},
+      {{"lab", "translate", "--vocabulary", "letters"}, {3, "expected auto, words or bpe, got 'letters'"}},
+      {{"lab", "translate", "--say", "  "}, {3, "--say: expected a sentence, got no words"}},
+      {{"lab", "translate", "--say", "a\x1b[2J"}, {3, "--say: expected text, got a control character"}},
   };
   for (const auto& [arguments, expected] : cases) {
     SCOPED_TRACE(testing::PrintToString(arguments));
@@ -94,6 +102,23 @@ TEST(Lab, WrongArgumentsEndBeforeAnyWork) {
   }
 }
 
+TEST(Lab, ABadFileOfPairsIsRefusedWithTheLine) {
+  const TemporaryFolder folder;
+  io::write_file(folder / "empty.tsv", "");
+  io::write_file(folder / "one.tsv", "no tab here\n");
+  io::write_file(folder / "latin1.tsv", "caf\xe9\tx\n");
+  for (const auto& [name, message] :
+       {std::pair{"missing.tsv", "missing.tsv"},
+        {"empty.tsv", "empty.tsv: expected at least 100 pairs of sentences, got an empty file"},
+        {"one.tsv", "line 1: expected two columns with a tab between, got 1"},
+        {"latin1.tsv", "line 1: expected UTF-8, got byte 0xe9 at column 4"}}) {
+    const Result result = keel(folder, {"lab", "translate", "--data", name});
+    EXPECT_EQ(result.status, 3) << name;
+    EXPECT_TRUE(is_one_message(result.err)) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(message));
+  }
+}
+
 TEST(Lab, CtrlCLeavesFinishedExperimentsReadable) {
   const TemporaryFolder folder;
   const Result result = shell(folder,
@@ -101,7 +126,7 @@ TEST(Lab, CtrlCLeavesFinishedExperimentsReadable) {
                               "while [ ! -e lab-report/softmax.json ]; do sleep 0.05; done; kill -INT $run; wait $run; "
                               "echo status $?");
   EXPECT_EQ(result.out, "status 130\n");
-  EXPECT_THAT(result.err, HasSubstr("keel: interrupted, 2 of 7 experiments finished"));
+  EXPECT_THAT(result.err, HasSubstr("keel: interrupted, 2 of 9 experiments finished"));
   const io::Buffer bytes = io::read_file(folder / "lab-report/softmax.json");
   const auto* text = reinterpret_cast<const char*>(bytes.data());
   EXPECT_EQ(Json::parse(text, text + bytes.size()).at("experiment"), "softmax");

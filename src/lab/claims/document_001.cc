@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -167,6 +168,19 @@ std::vector<Claim> claims_001() {
            cases.push_back({dtype, fmt::format("{} apart", number_text(apart)), error <= epsilon && apart <= epsilon});
          }
          return judge(cases, {e("softmax.overflow.f32.apart")}, {.before = "the dtype is "});
+       }},
+      {"001-critical-where", "translate", "Scaling is critical at a high d_k and less so at a low one.",
+       "lost without it: more at 256 than at 16",
+       [](Evidence& e) {
+         std::vector<double> lost;
+         std::string measured;
+         for (const int d : {16, 64, 256}) {
+           const double scaled = e(fmt::format("translate.scaled-{}.bleu", d)).value;
+           lost.push_back(scaled - e(fmt::format("translate.dot-{}.bleu", d)).value);
+           measured += fmt::format("{}d_k = {}: {:.1f} of {:.1f} BLEU", d == 16 ? "" : "; ", d, lost.back(), scaled);
+         }
+         return Judgement{measured, spread_text(e("translate.dot-256.bleu")),
+                          rule(lost[2] > 2 * std::max(lost[0], 0.0) && lost[2] > 0)};
        }},
   };
 }

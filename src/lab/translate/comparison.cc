@@ -56,7 +56,8 @@ double cost_of(const Arm& arm) {
 ComparisonSettings comparison_settings(const Work& work) {
   ComparisonSettings settings;
   settings.sizes = work.pick(SetSizes{12'000, 200, 300, 200}, SetSizes{40'000, 300, 500, 300});
-  settings.training = {.steps = work.pick<std::int64_t>(700, 2500), .batch = work.pick<std::size_t>(32, 64), .lr = 0.01};
+  settings.training = {
+      .steps = work.pick<std::int64_t>(800, 2500), .batch = work.pick<std::size_t>(32, 64), .lr = 0.01};
   settings.repeats = work.repeats(3, 5);
   settings.beam_sentences = work.pick(60, 300);
   return settings;
@@ -95,7 +96,7 @@ Comparison compare(Work& work, double share, const Task& task, const ComparisonS
         *cell.arm, task, settings.training, first_seed(work) + r, [&](std::int64_t) { work.check(); }, &found.training,
         [&](const Model& untrained) { found.start = looking(untrained, task.sets.test, task.test); });
     found.parameters = static_cast<double>(model->parameter_count());
-    found.loss = mean_loss(*model, task.test);
+    found.loss = validate(*model, task.test).loss;
     found.test = quality(*model, task, task.sets.test, task.test);
     found.longer = quality(*model, task, task.sets.longer, task.longer);
     found.greedy = quality(*model, task, beam_words, beam_pairs);

@@ -41,6 +41,7 @@ void measure(const Comparison& c, Result& result) {
     keep(result.times, "words_a_second", [](const Found& f) { return f.training.words_a_second; });
     if (c.arms[a].look == Look::none) continue;
     keep(result, "largest_start", [](const Found& f) { return f.start.sharpest; });
+    keep(result, "largest_early", [](const Found& f) { return f.training.curve.front().found.largest; });
     keep(result, "largest", [](const Found& f) { return f.end.sharpest; });
     if (!c.aligned()) continue;
     keep(result, "alignment", [](const Found& f) { return f.end.aligned; });
@@ -128,28 +129,36 @@ void draw_dots(const Comparison& c, Result& result) {
       Dots{{"share of attention"}, names(c), {over_arms(c, result, "measured", "alignment"), even}, kBand});
 }
 
-// Learning curves of some arms.
-void draw_curves(const Comparison& c, Result& result, const char* id, const char* title, const std::vector<Look>& looks,
-                 const std::vector<std::int64_t>& sizes) {
+// What happens to one number of the arms in training.
+struct Curves {
+  const char *id, *title, *text;
+  Axis y;
+  double Validation::*number;
+  std::vector<Look> looks;
+  std::vector<std::int64_t> sizes;  // of dot and scaled dot
+};
+
+void draw_curves(const Comparison& c, Result& result, const Curves& curves) {
   std::vector<Series> series;
   for (std::size_t a = 0; a < c.arms.size(); ++a) {
     const Arm& arm = c.arms[a];
     const bool sized = arm.look == Look::dot || arm.look == Look::scaled;
-    if (std::count(looks.begin(), looks.end(), arm.look) == 0) continue;
-    if (sized && std::count(sizes.begin(), sizes.end(), arm.d_k) == 0) continue;
+    if (std::count(curves.looks.begin(), curves.looks.end(), arm.look) == 0) continue;
+    if (sized && std::count(curves.sizes.begin(), curves.sizes.end(), arm.d_k) == 0) continue;
     Series one{arm.name, {}};
     for (std::size_t i = 0; i < c.found[a].front().training.curve.size(); ++i) {
       const double x = c.found[a].front().training.curve[i].epochs;
-      one.points.push_back(point(x, each(c.found[a], [&](const Found& f) { return f.training.curve[i].loss; })));
+      one.points.push_back(
+          point(x, each(c.found[a], [&](const Found& f) { return f.training.curve[i].found.*curves.number; })));
     }
     series.push_back(std::move(one));
   }
   if (series.empty()) return;
-  std::string text = "Loss a word on sentences that are not trained on; at the end";
+  std::string text = std::string(curves.text) + "; at the end";
   for (const Series& one : series) {
     text += fmt::format("{} {} {:.2f}", &one == &series.front() ? "" : ",", one.name, one.points.back().y);
   }
-  result.draw(id, title, text + ".", Lines{{"epochs"}, {"loss a word", true}, std::move(series), kBand});
+  result.draw(curves.id, curves.title, text + ".", Lines{{"epochs"}, curves.y, std::move(series), kBand});
 }
 
 // dot beside scaled dot, over d_k.
@@ -196,8 +205,6 @@ void draw_scaling(const HeadSizes& both, Result& result) {
   };
   result.draw("scaling", "BLEU with and without 1/√d_k", ends("bleu", 1),
               Lines{{"d_k", true}, {"BLEU"}, pair_of("bleu"), kBand});
-  result.draw("start", "The largest weight before the first step", ends("largest_start", 2),
-              Lines{{"d_k", true}, {"mean largest weight"}, pair_of("largest_start"), kBand});
 }
 
 void draw_maps(const Comparison& c, Result& result) {
@@ -310,11 +317,14 @@ void say_what_scaling_changed(const HeadSizes& both, Result& result) {
                          : scaled.value > dot.value ? "helps"
                                                     : "hurts";
     result.findings.push_back(fmt::format(
-        "At d_k {} the scaling {}: BLEU {} without and {} with it, loss a word {:.2f} and {:.2f}. Before training the "
-        "largest weight of a word is {:.2f} without and {:.2f} with it.",
+        "At d_k {} the scaling {}: BLEU {} without and {} with it, loss a word {:.2f} and {:.2f}. A word's largest "
+        "weight is "
+        "{:.2f} and {:.2f} before training, {:.2f} and {:.2f} a tenth of the way, {:.2f} and {:.2f} at the end.",
         d, change, plus_minus(dot), plus_minus(scaled), both.at("dot", d, "loss").value,
         both.at("scaled", d, "loss").value, both.at("dot", d, "largest_start").value,
-        both.at("scaled", d, "largest_start").value));
+        both.at("scaled", d, "largest_start").value, both.at("dot", d, "largest_early").value,
+        both.at("scaled", d, "largest_early").value, both.at("dot", d, "largest").value,
+        both.at("scaled", d, "largest").value));
   }
 }
 
@@ -367,11 +377,33 @@ Result report_on(const Comparison& c, const std::string& data) {
   say_who_is_fast(c, result);
   draw_table(c, result);
   draw_dots(c, result);
-  draw_curves(c, result, "learning", "Learning curves",
-              {Look::none, Look::additive, Look::dot, Look::general, Look::scaled, Look::multi_head, Look::transformer},
-              {64});
-  draw_curves(c, result, "learning-scaling", "Learning curves of dot and scaled dot", {Look::dot, Look::scaled},
-              {std::begin(kHeadSizes), std::end(kHeadSizes)});
+  constexpr const char* kLoss = "Loss a word on sentences that are not trained on";
+  const std::vector<std::int64_t> sizes(std::begin(kHeadSizes), std::end(kHeadSizes));
+  draw_curves(
+      c, result,
+      {"learning",
+       "Learning curves",
+       kLoss,
+       {"loss a word", true},
+       &Validation::loss,
+       {Look::none, Look::additive, Look::dot, Look::general, Look::scaled, Look::multi_head, Look::transformer},
+       {64}});
+  draw_curves(c, result,
+              {"learning-scaling",
+               "Learning curves of dot and scaled dot",
+               kLoss,
+               {"loss a word", true},
+               &Validation::loss,
+               {Look::dot, Look::scaled},
+               sizes});
+  draw_curves(c, result,
+              {"sharpness",
+               "The largest weight while dot and scaled dot are trained",
+               "Mean over words of the largest weight",
+               {"largest weight"},
+               &Validation::largest,
+               {Look::dot, Look::scaled},
+               sizes});
   draw_scaling(both, result);
   draw_maps(c, result);
   draw_times(c, result);

@@ -19,7 +19,7 @@ std::uint64_t hash(const std::string& text) {
 
 constexpr std::uint64_t kShares =
     20;  // of the sentences, one is for validation, one for tests, the others for training
-constexpr double kTwoClauses = 0.2;
+constexpr double kMoments = 0.15, kTwo = 0.2;  // moments among the sentences; two in one
 
 // Which of the sets a pair may be part of.
 std::vector<Pair>& set_of(Sets& sets, const Pair& pair) {
@@ -31,8 +31,9 @@ std::vector<Pair>& set_of(Sets& sets, const Pair& pair) {
 }  // namespace
 
 Pair generate(nn::Random& random) {
-  Phrase phrase = clause(random);
-  if (perhaps(kTwoClauses, random)) phrase = sequence({phrase, {{"and"}, {{{"und", {0}}}}}, clause(random)});
+  const auto one = perhaps(kMoments, random) ? moment : clause;
+  Phrase phrase = one(random);
+  if (perhaps(kTwo, random)) phrase = sequence({phrase, {{"and"}, {{{"und", {0}}}}}, one(random)});
   Pair pair{.source = std::move(phrase.english), .target = {}, .alignment = {}};
   for (GermanWord& word : phrase.german.front()) {
     pair.target.push_back(std::move(word.text));

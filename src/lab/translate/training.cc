@@ -38,16 +38,21 @@ class Stream {
 
 }  // namespace
 
-double mean_loss(const Model& model, std::span<const Coded> pairs) {
+Validation validate(const Model& model, std::span<const Coded> pairs) {
   const nn::NoGrad off;
-  double total = 0, words = 0;
+  Validation total;
+  double words = 0;
   for (auto& members : grouped(pairs, 128, nullptr)) {
     const Batch batch = make_batch(pairs, std::move(members));
+    nn::Tensor weights;
+    const nn::Tensor logits = model.logits(batch.source, batch.before, &weights);
     const auto n = static_cast<double>(batch.words);
-    total += n * cross_entropy(model.logits(batch.source, batch.before), batch.labels).item();
+    total.loss += n * cross_entropy(logits, batch.labels).item();
+    // Words past the end of a sentence count as the others do: they look at the source all the same.
+    if (weights.given()) total.largest += n * mean(max(weights, -1)).item();
     words += n;
   }
-  return total / words;
+  return {total.loss / words, total.largest / words};
 }
 
 Training train(Model& model, std::span<const Coded> pairs, std::span<const Coded> validation,
@@ -71,7 +76,7 @@ Training train(Model& model, std::span<const Coded> pairs, std::span<const Coded
     words += static_cast<double>(batch.words);
     sentences += static_cast<double>(batch.members.size());
     if (step * settings.points / settings.steps != (step - 1) * settings.points / settings.steps) {
-      found.curve.push_back({sentences / static_cast<double>(pairs.size()), mean_loss(model, validation)});
+      found.curve.push_back({sentences / static_cast<double>(pairs.size()), validate(model, validation)});
     }
   }
   model.zero_grad();

@@ -16,9 +16,16 @@ struct TrainingSettings {
   std::uint64_t seed = 0;    // of the order of sentences
 };
 
-// On the way: the loss without smoothing, a word, on sentences that are not trained on.
+// On sentences that are not trained on, under teacher forcing.
+struct Validation {
+  double loss = 0;     // a word, without smoothing
+  double largest = 0;  // mean of a word's largest weight; 0 for a model that does not look
+};
+Validation validate(const Model& model, std::span<const Coded> pairs);
+
 struct CurvePoint {
-  double epochs = 0, loss = 0;
+  double epochs = 0;
+  Validation found;
 };
 
 struct Training {
@@ -32,8 +39,5 @@ struct Training {
 // before each one, may throw to stop.
 Training train(Model& model, std::span<const Coded> pairs, std::span<const Coded> validation,
                const TrainingSettings& settings, const std::function<void(std::int64_t)>& step);
-
-// The mean loss a word under teacher forcing.
-double mean_loss(const Model& model, std::span<const Coded> pairs);
 
 }  // namespace keel::lab::translate

@@ -141,11 +141,12 @@ Phrase cost(nn::Random& random) {
 
 }  // namespace
 
+Phrase moment(nn::Random& random) { return sequence({bare_date(random), clock_time(random)}); }
+
 Phrase clause(nn::Random& random) {
   const double which = random.uniform();
-  if (which < 0.15) return sequence({bare_date(random), clock_time(random)});
-  if (which < 0.45) return event(random);
-  if (which < 0.65) return cost(random);
+  if (which < 0.35) return event(random);
+  if (which < 0.6) return cost(random);
   return deed(random);
 }
 
