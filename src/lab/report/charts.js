@@ -338,7 +338,7 @@
           brush.moveTo(cx + 0.5, cy + down - 0.5);
           brush.lineTo(cx + across - 0.5, cy + 0.5);
           brush.stroke();
-        } else if (across > 34) {
+        } else if (across > 34 && !(upright && value < 0.01 * figure.to)) {  // between words a blank reads better than 1e-9
           brush.fillStyle = d3.lab(shade(value)).l > 55 ? "#111" : "#fff";
           brush.font = font(11);
           brush.textAlign = "center";

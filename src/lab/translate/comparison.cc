@@ -32,8 +32,8 @@ std::vector<Pair> choose_examples(const std::vector<Pair>& test) {
   constexpr std::size_t kExamples = 2, kFewest = 8, kMost = 13;
   std::vector<Pair> fit;
   for (const Pair& pair : test) {
-    const auto [least, most] = std::minmax(pair.source.size(), pair.target.size());
-    if (least >= kFewest && most <= kMost) fit.push_back(pair);
+    const auto fits = [](std::size_t n) { return n >= kFewest && n <= kMost; };
+    if (fits(pair.source.size()) && fits(pair.target.size())) fit.push_back(pair);
   }
   if (fit.empty()) fit.push_back(test.front());
   std::stable_sort(fit.begin(), fit.end(), [](const Pair& a, const Pair& b) { return crossings(a) > crossings(b); });

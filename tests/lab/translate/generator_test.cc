@@ -128,7 +128,7 @@ TEST(Grammar, KnowsItsAlignment) {
 TEST(Grammar, HasMoreThanAHundredThousandPairs) {
   nn::Random random(3, "test");
   std::set<std::string> sources, targets;
-  for (int i = 0; i < 150'000; ++i) {
+  for (int i = 0; i < 115'000; ++i) {
     const Pair pair = generate(random);
     sources.insert(joined(pair.source));
     targets.insert(joined(pair.target));
