@@ -297,13 +297,15 @@ class Lab {
       fmt::print("\n");
     }
     print_counts(ledger);
-    if (what_.empty()) print_left_out();
+    if (what_.empty()) print_left_out(records);
     fmt::print("Report: {}\n", folder.report_path());
   }
 
-  static void print_left_out() {
+  static void print_left_out(const std::vector<Record>& records) {
     for (const auto& e : lab::experiments()) {
-      if (e->by_name_only()) fmt::print("Not run, since it takes minutes of its own: keel lab {}\n", e->name());
+      const bool there =
+          std::any_of(records.begin(), records.end(), [&](const Record& r) { return r.experiment == e.get(); });
+      if (!there) fmt::print("Not run, since it takes minutes of its own: keel lab {}\n", e->name());
     }
   }
 

@@ -210,33 +210,6 @@ std::string filled(std::string_view page, const std::vector<std::pair<std::strin
   return html;
 }
 
-constexpr const char* kFigurePage = R"(<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'">
-<meta name="color-scheme" content="light dark">
-<title>Keel lab: {{title}}</title>
-<style>
-{{style}}
-</style>
-</head>
-<body>
-<header><h1>{{title}}</h1><p>{{text}}</p></header>
-<main><section><div class="figures">
-{{figures}}</div></section></main>
-<script>
-{{d3}}
-</script>
-<script type="application/json" id="data">{{data}}</script>
-<script>
-{{charts}}
-</script>
-</body>
-</html>
-)";
-
 }  // namespace
 
 std::string figure_page(const std::string& title, const std::string& text, const std::vector<Figure>& figures,
@@ -247,13 +220,21 @@ std::string figure_page(const std::string& title, const std::string& text, const
     html += figure_html("figure", figure);
     data["figure-" + figure.id] = to_json(figure);
   }
-  return filled(kFigurePage, {{"title", escaped(title)},
-                              {"text", escaped(text)},
-                              {"style", std::string(assets::style())},
-                              {"figures", html},
-                              {"d3", std::string(d3)},
-                              {"data", d3.empty() ? "{}" : script_json(data)},
-                              {"charts", std::string(assets::charts())}});
+  const std::string_view page = assets::page();  // its head and its scripts
+  const std::string body = R"(<body>
+<header><h1>{{title}}</h1><p>{{text}}</p></header>
+<main><section><div class="figures">
+{{figures}}</div></section></main>
+)";
+  const std::string whole =
+      std::string(page.substr(0, page.find("<body>"))) + body + std::string(page.substr(page.find("<script>")));
+  return filled(whole, {{"title", escaped(title)},
+                        {"text", escaped(text)},
+                        {"style", std::string(assets::style())},
+                        {"figures", html},
+                        {"d3", std::string(d3)},
+                        {"data", d3.empty() ? "{}" : script_json(data)},
+                        {"charts", std::string(assets::charts())}});
 }
 
 std::string report(const std::vector<Record>& records, const std::vector<Entry>& ledger, std::string_view d3) {
@@ -263,7 +244,8 @@ std::string report(const std::vector<Record>& records, const std::vector<Entry>&
   const Settings settings = records.empty() ? Settings{} : records.front().settings;
   return filled(
       assets::page(),
-      {{"style", std::string(assets::style())},
+      {{"title", "what 1/√d_k does, measured"},
+       {"style", std::string(assets::style())},
        {"version", version()},
        {"profile", settings.full ? "full" : "quick"},
        {"seed", fmt::format("{}", settings.seed)},

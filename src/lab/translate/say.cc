@@ -17,6 +17,12 @@ namespace {
 
 constexpr std::int64_t kBeam = 4;
 
+// ASCII alone.
+std::string in_lower_case(std::string word) {
+  for (char& c : word) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return word;
+}
+
 }  // namespace
 
 void check_sentence(const std::string& sentence) {
@@ -78,7 +84,11 @@ Heatmap Said::heatmap() const { return {"target", "source", "weight", target, so
 Said say(const TrainedArm& arm, const std::string& sentence) {
   check_sentence(sentence);
   Said said;
-  const std::vector<std::string> words = tokenised(sentence, Tokens::none);
+  std::vector<std::string> words = tokenised(sentence, Tokens::none);
+  for (std::string& word : words) {
+    const auto known = arm.source.numbers({word});
+    if (std::count(known.begin(), known.end(), kUnknown) > 0) word = in_lower_case(std::move(word));
+  }
   const std::vector<std::int64_t> numbers = arm.source.numbers(words);
   said.source = arm.source.units(words);
   for (std::size_t i = 0; i < numbers.size(); ++i) {

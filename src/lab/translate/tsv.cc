@@ -145,6 +145,11 @@ Sets split_pairs(std::vector<Pair> pairs) {
     if (set == &sets.longer && sets.longer.size() >= kMostTested) continue;  // too long to be trained on
     set->push_back(std::move(pairs[i]));
   }
+  for (std::vector<Pair>* set : {&sets.test, &sets.validation}) {  // whatever the order of lengths in the file
+    if (!set->empty()) continue;
+    set->push_back(std::move(sets.train.back()));
+    sets.train.pop_back();
+  }
   return sets;
 }
 

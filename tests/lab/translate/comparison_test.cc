@@ -71,7 +71,7 @@ TEST(Say, WhatWasTrainedIsSavedAndFound) {
   save(fresh, path, run);
   const auto again = load(path, run);
   ASSERT_TRUE(again);
-  const std::string sentence = "the third of may at half past three zzz";
+  const std::string sentence = "The third of May at half past three zzz";
   const Said a = say(fresh, sentence), b = say(*again, sentence);
   EXPECT_EQ(a.translation, b.translation);
   EXPECT_EQ(a.weights, b.weights);

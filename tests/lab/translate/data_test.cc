@@ -115,6 +115,17 @@ TEST(Pairs, SplitWithoutOverlap) {
   for (const Pair& pair : sets.longer) EXPECT_GT(pair.source.size(), longest);
 }
 
+TEST(Pairs, NoSetIsEmptyWhateverTheOrderOfLengths) {
+  std::vector<Pair> pairs;
+  for (std::size_t i = 0; i < 100; ++i) {
+    pairs.push_back({std::vector<std::string>(i % 20 == 0 ? 9 : 3, fmt::format("s{}", i)), {"t"}, {}});
+  }
+  const Sets sets = split_pairs(pairs);
+  EXPECT_EQ(sets.longer.size(), 5u);
+  EXPECT_FALSE(sets.test.empty());
+  EXPECT_FALSE(sets.validation.empty());
+}
+
 TEST(Utf8, TakesWhatUnicodeAllows) {
   EXPECT_EQ(invalid_utf8("äß中😀"), std::string::npos);
   EXPECT_EQ(invalid_utf8("a\xc0\x80"), 1u);         // overlong
