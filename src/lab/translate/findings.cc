@@ -288,6 +288,13 @@ void say_where_they_agree(const Comparison& c, Result& result) {
   result.findings.push_back(text + ".");
 }
 
+void say_how_one_does(const Arm& arm, Result& result) {
+  const auto m = [&](const char* what) -> const Measurement& { return result.measurements.at(key_of(arm, what)); };
+  result.findings.push_back(fmt::format("{}: BLEU {}, {} of sentences word for word; on longer ones {} and {}.",
+                                        arm.name, plus_minus(m("bleu")), percent(m("exact")),
+                                        plus_minus(m("bleu_longer")), percent(m("exact_longer"))));
+}
+
 void say_what_attention_is_for(Result& result) {
   const Measurement &none = result.measurements.at("translate.none.bleu"),
                     &scaled = result.measurements.at("translate.scaled-64.bleu");
@@ -369,6 +376,7 @@ Result report_on(const Comparison& c, const std::string& data) {
       c.task.parameters(), 100 * kBudget, t.steps, t.batch, t.lr, t.smoothing, t.clip, c.settings.repeats);
   measure(c, result);
   const HeadSizes both = head_sizes(c, result);
+  if (c.arms.size() == 1) say_how_one_does(c.arms.front(), result);
   if (has(result, "additive") && has(result, "scaled-64")) say_where_they_agree(c, result);
   if (has(result, "none") && has(result, "scaled-64")) say_what_attention_is_for(result);
   if (c.aligned()) say_who_aligns(c, result);
