@@ -1,5 +1,6 @@
 #pragma once
 
+#include "lab/result.h"
 #include "lab/translate/evaluation.h"
 #include "lab/translate/training.h"
 #include "lab/work.h"
