@@ -2,6 +2,8 @@
 
 #include <time.h>
 
+#include <algorithm>
+
 #include "nn/tape.h"
 
 namespace keel::lab::translate {
@@ -36,6 +38,18 @@ class Stream {
   std::size_t at_ = 0;
 };
 
+// Of the rows of `weights` (B, N, S) that have a label.
+double sum_of_largest(const nn::Tensor& weights, const nn::Tensor& labels) {
+  const nn::Tensor largest = max(weights, -1);
+  const auto values = largest.data<float>();
+  const auto label = labels.data<std::int64_t>();
+  double total = 0;
+  for (std::size_t i = 0; i < label.size(); ++i) {
+    if (label[i] != nn::kIgnored) total += static_cast<double>(values[i]);
+  }
+  return total;
+}
+
 }  // namespace
 
 Validation validate(const Model& model, std::span<const Coded> pairs) {
@@ -48,8 +62,7 @@ Validation validate(const Model& model, std::span<const Coded> pairs) {
     const nn::Tensor logits = model.logits(batch.source, batch.before, &weights);
     const auto n = static_cast<double>(batch.words);
     total.loss += n * cross_entropy(logits, batch.labels).item();
-    // Words past the end of a sentence count as the others do: they look at the source all the same.
-    if (weights.given()) total.largest += n * mean(max(weights, -1)).item();
+    if (weights.given()) total.largest += sum_of_largest(weights, batch.labels);
     words += n;
   }
   return {total.loss / words, total.largest / words};
@@ -59,12 +72,12 @@ Training train(Model& model, std::span<const Coded> pairs, std::span<const Coded
                const TrainingSettings& settings, const std::function<void(std::int64_t)>& step_begins) {
   Training found;
   const auto parameters = model.parameters();
-  nn::watch_memory();
   nn::Adam adam(parameters, {.lr = settings.lr, .beta2 = 0.98});
   Stream stream(pairs, settings.batch, settings.seed);
   double seconds = 0, words = 0, sentences = 0;
   for (std::int64_t step = 1; step <= settings.steps; ++step) {
     step_begins(step);
+    nn::watch_memory();
     const double begin = thread_seconds();
     const Batch batch = stream.next();
     adam.set_lr(settings.lr * nn::warmup_cosine(step, settings.warmup, settings.steps, 0.02));
@@ -73,6 +86,7 @@ Training train(Model& model, std::span<const Coded> pairs, std::span<const Coded
     nn::clip_gradients(parameters, settings.clip);
     adam.step();
     seconds += thread_seconds() - begin;
+    found.peak_bytes = std::max(found.peak_bytes, nn::memory_use().most);
     words += static_cast<double>(batch.words);
     sentences += static_cast<double>(batch.members.size());
     if (step * settings.points / settings.steps != (step - 1) * settings.points / settings.steps) {
@@ -82,7 +96,6 @@ Training train(Model& model, std::span<const Coded> pairs, std::span<const Coded
   model.zero_grad();
   found.seconds_an_epoch = seconds * static_cast<double>(pairs.size()) / sentences;
   found.words_a_second = words / seconds;
-  found.peak_bytes = nn::memory_use().most;
   return found;
 }
 
