@@ -1,18 +1,20 @@
 // keel lab: the experiments, the claims they decide, and a report.
 #include <fmt/format.h>
-#include <signal.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
+#include <map>
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/lab_say.h"
 #include "cli/operator_flags.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
 #include "lab/experiment.h"
 #include "lab/folder.h"
+#include "lab/translate/options.h"
 
 namespace keel::cli {
 namespace {
@@ -29,35 +31,18 @@ constexpr const char* kExamples =
     "  keel lab claims --json        every claim with its verdict, as data\n"
     "  keel lab --full --out thorough\n"
     "  keel lab break no-scale       break one line, predict, and see\n"
+    "  keel lab translate            seven kinds of attention in one translation model, about 3 minutes\n"
+    "  keel lab translate --say \"the third of may at half past three\" --arm additive\n"
     "\n"
     "DIR gets index.html (one page that needs no network), a JSON file an experiment and a CSV\n"
     "file a figure. The same seed gives the same numbers on any number of threads.\n";
-
-std::atomic<bool> interrupted{false};
-
-// While it lives, the first Ctrl-C asks the run to stop; the second ends the process as usual.
-class InterruptGuard {
- public:
-  InterruptGuard() {
-    struct sigaction action {};
-    action.sa_handler = [](int) { interrupted = true; };
-    action.sa_flags = static_cast<int>(SA_RESETHAND);
-    ::sigaction(SIGINT, &action, &before_);
-  }
-  ~InterruptGuard() { ::sigaction(SIGINT, &before_, nullptr); }
-  InterruptGuard(const InterruptGuard&) = delete;
-  InterruptGuard& operator=(const InterruptGuard&) = delete;
-
- private:
-  struct sigaction before_ {};
-};
 
 class Observer : public lab::Observer {
  public:
   Observer(Progress& progress, std::string what, double from, double to)
       : progress_(progress), what_(std::move(what)), from_(from), to_(to) {}
   void progress(double share) override { progress_.show(what_, from_ + share * (to_ - from_)); }
-  bool stop() const override { return interrupted; }
+  bool stop() const override { return interrupted(); }
 
  private:
   Progress& progress_;
@@ -83,6 +68,21 @@ class Lab {
         ->check(kNotEmpty);
     auto* json = command.add_flag("--json", json_, "Print results as JSON");
     command.add_flag("-q,--quiet", quiet_, "Print nothing")->excludes(json);
+    command
+        .add_option("--data", options_["data"], "translate: your own pairs, two columns of UTF-8 with a tab between")
+        ->type_name("FILE")
+        ->check(kNotEmpty);
+    command
+        .add_option("--vocabulary", options_["vocabulary"],
+                    "translate: words, bpe, or auto by how many words there are")
+        ->type_name("KIND")
+        ->check(kNotEmpty);
+    command.add_option("--arm", options_["arm"], "translate: this kind of attention alone")
+        ->type_name("ARM")
+        ->check(kNotEmpty);
+    command.add_option("--say", say_, "translate: translate this with one arm, and show what it looks at")
+        ->type_name("TEXT")
+        ->check(kNotEmpty);
     command.footer(kExamples);
   }
 
@@ -92,7 +92,9 @@ class Lab {
     if (settings_.threads < 0) {
       throw CLI::ValidationError("--threads", fmt::format("expected at least 0, got {}", settings_.threads));
     }
+    take_options();
     if (what_ == std::vector<std::string>{"list"}) return list();
+    if (!say_.empty()) return say({settings_, say_, out_, json_, quiet_});
     const bool claims = what_ == std::vector<std::string>{"claims"};
     const std::vector<const Experiment*> chosen = claims ? named({}) : named(what_);
     const lab::Folder folder(out_);
@@ -116,14 +118,34 @@ class Lab {
     return static_cast<std::size_t>(n);
   }
 
-  // In the order of the report; all when none is named.
+  // Those that were given; they are for one experiment, which is then named alone.
+  void take_options() {
+    for (const auto& [name, value] : options_) {
+      if (!value.empty()) settings_.options[name] = value;
+    }
+    if (settings_.options.empty() && say_.empty()) return;
+    if (what_ != std::vector<std::string>{"translate"}) {
+      const std::string option = say_.empty() ? "--" + settings_.options.begin()->first : "--say";
+      throw CLI::ValidationError(option, "expected 'translate' alone beside it, as in keel lab translate " + option);
+    }
+    lab::translate::TranslateOptions{settings_};
+  }
+
+  // What an experiment runs with: the options of another are not for it.
+  lab::Settings settings_of(const Experiment& experiment) const {
+    lab::Settings own = settings_;
+    if (!experiment.by_name_only()) own.options.clear();
+    return own;
+  }
+
+  // In the order of the report; when none is named, all that are not run by name only.
   static std::vector<const Experiment*> named(const std::vector<std::string>& names) {
     std::vector<const Experiment*> chosen;
     std::string known;
     for (const auto& experiment : lab::experiments()) {
       known.append(experiment->name()).append(", ");
-      if (names.empty() || std::count(names.begin(), names.end(), experiment->name()) > 0)
-        chosen.push_back(experiment.get());
+      const bool is_named = std::count(names.begin(), names.end(), experiment->name()) > 0;
+      if (is_named || (names.empty() && !experiment->by_name_only())) chosen.push_back(experiment.get());
     }
     for (const std::string& name : names) {
       if (lab::find_experiment(name) == nullptr) {
@@ -153,7 +175,7 @@ class Lab {
     for (const auto& experiment : lab::experiments()) {
       const bool is_chosen = std::count(chosen.begin(), chosen.end(), experiment.get()) > 0;
       std::optional<Record> earlier;
-      if (!is_chosen || !again) earlier = folder.load(*experiment, settings_);
+      if (!is_chosen || !again) earlier = folder.load(*experiment, settings_of(*experiment));
       if (earlier) {
         records.push_back(std::move(*earlier));
       } else if (is_chosen) {
@@ -168,9 +190,9 @@ class Lab {
     std::size_t finished = 0;
     for (const Experiment* e : due) {
       Observer observer(progress, e->name(), done / total, (done + cost(e)) / total);
-      lab::Work work(settings_, observer);
+      lab::Work work(settings_of(*e), observer);
       try {
-        insert(records, {e, settings_, e->run(work)});
+        insert(records, {e, settings_of(*e), e->run(work)});
       } catch (const lab::Stopped&) {
         progress.clear();
         stop(finished, due.size(), folder);
@@ -195,15 +217,12 @@ class Lab {
     records.insert(at, std::move(record));
   }
 
-  // Ends as a program does that Ctrl-C ended, having said what there is to read.
+  // Having said what there is to read.
   [[noreturn]] static void stop(std::size_t finished, std::size_t due, const lab::Folder& folder) {
     std::string where;
     if (finished > 0) where = fmt::format(", their results are in {}", folder.report_path());
     fmt::print(stderr, "keel: interrupted, {} of {} experiments finished{}\n", finished, due, where);
-    std::fflush(stdout);
-    ::signal(SIGINT, SIG_DFL);
-    ::raise(SIGINT);
-    std::abort();  // not reached
+    end_interrupted();
   }
 
   static std::vector<Record> only(std::vector<Record> records, const std::vector<const Experiment*>& chosen) {
@@ -279,11 +298,22 @@ class Lab {
       fmt::print("\n");
     }
     print_counts(ledger);
+    if (what_.empty()) print_left_out(records);
     fmt::print("Report: {}\n", folder.report_path());
+  }
+
+  static void print_left_out(const std::vector<Record>& records) {
+    for (const auto& e : lab::experiments()) {
+      const bool there =
+          std::any_of(records.begin(), records.end(), [&](const Record& r) { return r.experiment == e.get(); });
+      if (!there) fmt::print("Not run, since it takes minutes of its own: keel lab {}\n", e->name());
+    }
   }
 
   std::vector<std::string> what_;
   lab::Settings settings_;
+  std::map<std::string, std::string> options_;
+  std::string say_;
   std::string seed_, repeats_, out_ = "lab-report";
   bool json_ = false, quiet_ = false;
 };

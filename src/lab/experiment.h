@@ -24,6 +24,9 @@ class Experiment {
     double quick = 1, full = 1;
   };
   virtual Cost cost() const = 0;
+
+  // One that takes too long to be part of `keel lab` without a name.
+  virtual bool by_name_only() const { return false; }
 };
 
 // All experiments, in the order in which the report reads.

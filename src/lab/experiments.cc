@@ -17,6 +17,7 @@ std::span<const std::unique_ptr<Experiment>> experiments() {
     list.push_back(make_ablation());
     list.push_back(make_temperature());
     list.push_back(make_scores());
+    list.push_back(make_translate());
     return list;
   }();
   return all;

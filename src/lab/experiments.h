@@ -17,5 +17,6 @@ std::unique_ptr<Experiment> make_length();
 std::unique_ptr<Experiment> make_ablation();
 std::unique_ptr<Experiment> make_temperature();
 std::unique_ptr<Experiment> make_scores();
+std::unique_ptr<Experiment> make_translate();
 
 }  // namespace keel::lab

@@ -5,11 +5,13 @@
 namespace keel::lab {
 
 Json identity(const Experiment& experiment, const Settings& settings) {
-  return {{"keel", version()},
-          {"experiment", experiment.name()},
-          {"profile", settings.full ? "full" : "quick"},
-          {"seed", settings.seed},
-          {"repeats", settings.repeats}};
+  Json json = {{"keel", version()},
+               {"experiment", experiment.name()},
+               {"profile", settings.full ? "full" : "quick"},
+               {"seed", settings.seed},
+               {"repeats", settings.repeats}};
+  if (experiment.by_name_only()) json["options"] = settings.options;
+  return json;
 }
 
 Json to_json(const Record& record) {
@@ -29,6 +31,8 @@ std::vector<Entry> ledger(const std::vector<Record>& records) {
   Measurements measurements;
   std::set<std::string> experiments;
   for (const Record& record : records) {
+    // With options it is not what the claims speak of: a part of it, or on other data.
+    if (!record.settings.options.empty()) continue;
     experiments.insert(record.experiment->name());
     for (const Findings* part : record.result.parts()) {
       measurements.insert(part->measurements.begin(), part->measurements.end());

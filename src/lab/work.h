@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -13,6 +15,7 @@ struct Settings {
   std::size_t repeats = 0;  // of everything that chance has a part in; 0: as the profile has it
   int threads = 0;          // 0: all the machine has. Results do not depend on it
   bool brief = false;       // short training and short sequences: for tests of what surrounds them
+  std::map<std::string, std::string> options{};  // of one experiment alone, by name
 };
 
 // Thrown out of an experiment whose run is to stop.
@@ -33,6 +36,18 @@ class Work {
   Work(const Settings& settings, Observer& observer) : settings_(settings), observer_(observer) {}
 
   const Settings& settings() const { return settings_; }
+
+  // Throws Stopped where the run is to stop: for a task that takes long.
+  void check() const {
+    if (observer_.stop()) throw Stopped{};
+  }
+
+  // What is done outside of a sweep: `share` of the experiment, of which `part` is behind.
+  void progress(double share, double part) {
+    check();
+    observer_.progress(done_ + share * part);
+    if (part >= 1) done_ += share;
+  }
 
   // The value for this profile.
   template <class T>

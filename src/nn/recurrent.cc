@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "nn/check.h"
+#include "nn/gru_cell.h"
 #include "nn/tape.h"
 
 namespace keel::nn {
@@ -48,14 +49,6 @@ Tensor run(std::int64_t n, bool reverse, const Step& step) {
 // The gates' share of x at place t.
 Tensor at_place(const Tensor& x, std::int64_t t) { return reshape(slice(x, 1, t, t + 1), {x.size(0), x.size(2)}); }
 
-// x_gates = W_ih x + b_ih, h_gates = W_hh h + b_hh
-Tensor gru_step(const Tensor& x_gates, const Tensor& h_gates, const Tensor& h) {
-  const Tensor r = sigmoid(part(x_gates, 0, 3) + part(h_gates, 0, 3));
-  const Tensor z = sigmoid(part(x_gates, 1, 3) + part(h_gates, 1, 3));
-  const Tensor n = tanh(part(x_gates, 2, 3) + r * part(h_gates, 2, 3));
-  return n + z * (h - n);
-}
-
 // gates = W_ih x + b_ih + W_hh h + b_hh
 std::pair<Tensor, Tensor> lstm_step(const Tensor& gates, const Tensor& c) {
   const Tensor i = sigmoid(part(gates, 0, 4)), f = sigmoid(part(gates, 1, 4));
@@ -96,7 +89,7 @@ GRU::Result GRU::operator()(const Tensor& x, const Tensor& h0) const {
     Tensor h = start("GRU", "h", h0, d, state, x.dtype());
     const Tensor x_gates = linear(x, w.weight_ih, w.bias_ih);
     outputs.push_back(run(n, d == 1, [&](std::int64_t t) {
-      return h = gru_step(at_place(x_gates, t), linear(h, w.weight_hh, w.bias_hh), h);
+      return h = gru_cell(at_place(x_gates, t), linear(h, w.weight_hh, w.bias_hh), h);
     }));
     last.push_back(in_front(h));
   }
@@ -107,7 +100,7 @@ Tensor GRU::step(const Tensor& x, const Tensor& h) const {
   const Weights& w = directions.front();
   check_shape("GRU", "x", x, {h.size(0), input_size});
   check_shape("GRU", "h", h, {h.size(0), hidden_size});
-  return gru_step(linear(x, w.weight_ih, w.bias_ih), linear(h, w.weight_hh, w.bias_hh), h);
+  return gru_cell(linear(x, w.weight_ih, w.bias_ih), linear(h, w.weight_hh, w.bias_hh), h);
 }
 
 LSTM::Result LSTM::operator()(const Tensor& x, const Tensor& h0, const Tensor& c0) const {

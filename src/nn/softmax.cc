@@ -84,10 +84,13 @@ Tensor log_softmax_last(const Tensor& input) {
 Tensor softmax(const Tensor& x, int dim) { return along_last("softmax", x, dim, softmax_last); }
 Tensor log_softmax(const Tensor& x, int dim) { return along_last("log_softmax", x, dim, log_softmax_last); }
 
-// loss = mean of lse − logit[label];   dlogits = (p − onehot)·dloss/counted
-Tensor cross_entropy(const Tensor& logits, const Tensor& labels, std::int64_t ignored) {
+// loss = mean of lse − (1 − ε)·logit[label] − ε·mean logit;   dlogits = (p − (1 − ε)·onehot − ε/C)·dloss/counted
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, std::int64_t ignored, double smoothing) {
   check_floating("cross_entropy", "logits", logits);
   check_dtype("cross_entropy", "labels", labels, DType::i64);
+  if (!(smoothing >= 0.0 && smoothing < 1.0)) {
+    refuse("cross_entropy", "smoothing: expected from 0 to below 1, got ", smoothing);
+  }
   if (logits.rank() < 1 || Shape(logits.shape().begin(), logits.shape().end() - 1) != labels.shape()) {
     refuse("cross_entropy", "logits and labels: expected (…, classes) and (…), got ", shape_text(logits.shape()),
            " and ", shape_text(labels.shape()));
@@ -113,7 +116,12 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels, std::int64_t ig
         T* const to = data_of<T>(p) + row * classes;
         const T m = row_max(from, classes), l = exp_shifted(from, m, to, classes);
         for (std::int64_t i = 0; i < classes; ++i) to[i] /= l;
-        row_loss[static_cast<std::size_t>(row)] = std::log(l) - (from[id[row]] - m);
+        T& of_row = row_loss[static_cast<std::size_t>(row)];
+        of_row = std::log(l) - (from[id[row]] - m);
+        if (smoothing > 0.0) {
+          const T even = row_sum(from, classes) / static_cast<T>(classes);
+          of_row += static_cast<T>(smoothing) * (from[id[row]] - even);
+        }
       });
     }
     double total = 0;
@@ -132,8 +140,9 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels, std::int64_t ig
           return;
         }
         const T* const from = data_of<T>(p) + row * classes;
-        for (std::int64_t i = 0; i < classes; ++i) to[i] = from[i] * share;
-        to[id[row]] -= share;
+        const T each = static_cast<T>(smoothing / static_cast<double>(classes));
+        for (std::int64_t i = 0; i < classes; ++i) to[i] = (from[i] - each) * share;
+        to[id[row]] -= static_cast<T>(1.0 - smoothing) * share;
       });
     });
     return {dx};

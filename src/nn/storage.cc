@@ -1,4 +1,4 @@
-#include <atomic>
+#include <algorithm>
 #include <bit>
 #include <map>
 #include <mutex>
@@ -33,19 +33,18 @@ std::size_t rounded(std::size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-std::atomic<std::int64_t> bytes_now = 0, bytes_most = 0;
+// Of this thread. A tensor that another thread frees counts as freed there, so sums over threads are right.
+thread_local MemoryUse use;
 
 void count(std::int64_t bytes) {
-  const std::int64_t now = bytes_now.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-  std::int64_t most = bytes_most.load(std::memory_order_relaxed);
-  while (now > most && !bytes_most.compare_exchange_weak(most, now, std::memory_order_relaxed)) {
-  }
+  use.now += bytes;
+  use.most = std::max(use.most, use.now);
 }
 
 }  // namespace
 
-MemoryUse memory_use() { return {.now = bytes_now, .most = bytes_most}; }
-void watch_memory() { bytes_most = bytes_now.load(); }
+MemoryUse memory_use() { return use; }
+void watch_memory() { use.most = use.now; }
 
 Storage::Storage(std::size_t bytes) : bytes_(rounded(bytes)) {
   count(static_cast<std::int64_t>(bytes_));

@@ -24,7 +24,7 @@ class Storage {
   std::size_t bytes_;
 };
 
-// Bytes of all tensors alive, and the most there were since the last call of watch_memory().
+// Bytes of the tensors that this thread has made and not let go of, and the most there were since watch_memory().
 struct MemoryUse {
   std::int64_t now = 0, most = 0;
 };

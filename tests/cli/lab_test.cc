@@ -26,7 +26,7 @@ TEST(Lab, ListNamesEveryExperimentAndItsQuestion) {
     EXPECT_FALSE(experiment.at("question").get<std::string>().empty());
   }
   EXPECT_THAT(names, ElementsAre("example", "softmax", "variance", "saturation", "entropy", "gradient", "length",
-                                 "ablation", "temperature", "scores"));
+                                 "ablation", "temperature", "scores", "translate"));
   EXPECT_TRUE(folder.names().empty());
 }
 
@@ -84,6 +84,13 @@ TEST(Lab, WrongArgumentsEndBeforeAnyWork) {
       {{"lab", "--repeats", "1"}, {2, "--repeats: expected an integer of at least 2"}},
       {{"lab", "--threads", "-1"}, {2, "--threads: expected at least 0"}},
       {{"lab", "--json", "-q"}, {2, "--quiet"}},
+      {{"lab", "--data", "x.tsv"}, {2, "--data: expected 'translate' alone beside it"}},
+      {{"lab", "softmax", "--arm", "none"}, {2, "--arm: expected 'translate' alone"}},
+      {{"lab", "softmax", "translate", "--say", "x"}, {2, "--say: expected 'translate' alone"}},
+      {{"lab", "translate", "--arm", "cosine"}, {3, "[translate] arm: expected one of none, additive, dot-16,"}},
+      {{"lab", "translate", "--vocabulary", "letters"}, {3, "expected auto, words or bpe, got 'letters'"}},
+      {{"lab", "translate", "--say", "  "}, {3, "--say: expected a sentence, got no words"}},
+      {{"lab", "translate", "--say", "a\x1b[2J"}, {3, "--say: expected text, got a control character"}},
   };
   for (const auto& [arguments, expected] : cases) {
     SCOPED_TRACE(testing::PrintToString(arguments));
@@ -166,6 +173,23 @@ TEST(LabBreak, WrongArgumentsEndBeforeAnyWork) {
   const Result said = shell(folder, "printf 'worse\n' | keel lab break no-scale; echo status $?");
   EXPECT_THAT(said.err, HasSubstr("stdin: expected less, same or more, got 'worse'"));
   EXPECT_THAT(said.out, testing::EndsWith("status 3\n"));
+}
+
+TEST(Lab, ABadFileOfPairsIsRefusedWithTheLine) {
+  const TemporaryFolder folder;
+  io::write_file(folder / "empty.tsv", "");
+  io::write_file(folder / "one.tsv", "no tab here\n");
+  io::write_file(folder / "latin1.tsv", "caf\xe9\tx\n");
+  for (const auto& [name, message] :
+       {std::pair{"missing.tsv", "missing.tsv"},
+        {"empty.tsv", "empty.tsv: expected at least 100 pairs of sentences, got an empty file"},
+        {"one.tsv", "line 1: expected two columns with a tab between, got 1"},
+        {"latin1.tsv", "line 1: expected UTF-8, got byte 0xe9 at column 4"}}) {
+    const Result result = keel(folder, {"lab", "translate", "--data", name});
+    EXPECT_EQ(result.status, 3) << name;
+    EXPECT_TRUE(is_one_message(result.err)) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(message));
+  }
 }
 
 TEST(Lab, CtrlCLeavesFinishedExperimentsReadable) {

@@ -132,6 +132,14 @@ TEST(Ledger, HoldsTheClaimsOfTheExperimentsThatWereRun) {
   EXPECT_TRUE(ledger(measurements(), {}).empty());
 }
 
+TEST(Ledger, DoesNotJudgeByARunWithOptions) {
+  Record record = everything().back();
+  ASSERT_EQ(record.experiment->name(), "translate");
+  EXPECT_FALSE(ledger({record}).empty());
+  record.settings.options = {{"arm", "additive"}};
+  EXPECT_TRUE(ledger({record}).empty());
+}
+
 TEST(Ledger, AsJsonHasTheFieldsAReaderExpects) {
   const Json json = to_json(whole());
   ASSERT_TRUE(json.is_array());

@@ -73,6 +73,10 @@ TEST(Errors, NameTheOperationAndBothShapes) {
        [] {
          cross_entropy(f({2, 3, 4}), ids({2, 4}));
        }},
+      {"[cross_entropy] smoothing: expected from 0 to below 1, got 1",
+       [&] {
+         cross_entropy(f({2, 4}), ids({2}), kIgnored, 1.0);
+       }},
       {"[cross_entropy] labels: expected values from 0 to 3 or -100, got 4",
        [] {
          cross_entropy(f({2, 4}), ids({2}, 4));

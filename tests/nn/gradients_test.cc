@@ -107,6 +107,23 @@ TEST(Gradients, CrossEntropyWithIgnoredLabels) {
   expect_gradients("cross_entropy", {normal({2, 3, 5})}, [&](const Inputs& i) { return cross_entropy(i[0], labels); });
 }
 
+TEST(Gradients, CrossEntropyWithSmoothedLabels) {
+  const Tensor labels = Tensor::of<std::int64_t>({2, 3}, {0, 4, kIgnored, 2, 2, 1});
+  for (const double smoothing : {0.1, 0.5}) {
+    expect_gradients("cross_entropy", {normal({2, 3, 5})},
+                     [&](const Inputs& i) { return cross_entropy(i[0], labels, kIgnored, smoothing); });
+  }
+  // The definition: (1 − ε) of the label's and ε of every class's −log p.
+  const Tensor logits = normal({2, 3, 5});
+  double expected = 0;
+  for (std::int64_t c = 0; c < 5; ++c) {
+    const Tensor all = Tensor::of<std::int64_t>({2, 3}, {c, c, kIgnored, c, c, c});
+    expected += 0.1 / 5 * cross_entropy(logits, all).item();
+  }
+  expected += 0.9 * cross_entropy(logits, labels).item();
+  EXPECT_NEAR(cross_entropy(logits, labels, kIgnored, 0.1).item(), expected, 1e-12);
+}
+
 TEST(Gradients, LayerNorm) {
   for (const Shape& x : {Shape{5}, Shape{3, 7}, Shape{2, 3, 4}}) {
     const std::int64_t d = x.back();

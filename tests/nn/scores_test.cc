@@ -154,6 +154,20 @@ TEST(AttentionLayer, AdditiveScoresTakeNoMemoryPerPairAndUnit) {
   EXPECT_LT(peak_bytes() - before, 30 << 20);
 }
 
+TEST(AttentionLayer, PreparedKeysGiveTheSame) {
+  Random random(1);
+  const Tensor q = random.normal({2, 3, 8}), k = random.normal({2, 5, 8}), v = random.normal({2, 5, 4});
+  const auto same = [&](std::unique_ptr<ScoreFunction> score) {
+    const Attention layer(std::move(score));
+    const Tensor heads = reshape(k, {2, 1, 5, 8}), prepared = layer.score().prepared(heads);
+    const Tensor once = layer.with_prepared(reshape(q, {2, 1, 3, 8}), prepared, reshape(v, {2, 1, 5, 4}));
+    EXPECT_EQ(reshape(once, {2, 3, 4}).values(), layer(q, k, v).values());
+  };
+  same(std::make_unique<AdditiveScore>(8, 8, 6, random));
+  same(std::make_unique<GeneralScore>(8, 8, random));
+  same(std::make_unique<ScaledDotScore>());
+}
+
 TEST(AttentionLayer, HandsOutWeightsAndStatistics) {
   Random random(1);
   Attention layer(std::make_unique<AdditiveScore>(3, 3, 4, random));

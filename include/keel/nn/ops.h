@@ -49,10 +49,11 @@ KEEL_API Tensor max(const Tensor& x, int dim, bool keep = false);  // the gradie
 KEEL_API Tensor softmax(const Tensor& x, int dim = -1);
 KEEL_API Tensor log_softmax(const Tensor& x, int dim = -1);
 
-// The mean of −log softmax(logits)[label] over the labels that are not `ignored`; 0 where all are.
-// logits (…, C), labels i64 (…)
+// The mean of −log softmax(logits)[label] over the labels that are not `ignored`; 0 where all are. With `smoothing` ε
+// the label has a share of 1 − ε, and every class ε/C. logits (…, C), labels i64 (…)
 inline constexpr std::int64_t kIgnored = -100;
-KEEL_API Tensor cross_entropy(const Tensor& logits, const Tensor& labels, std::int64_t ignored = kIgnored);
+KEEL_API Tensor cross_entropy(const Tensor& logits, const Tensor& labels, std::int64_t ignored = kIgnored,
+                              double smoothing = 0.0);
 
 // Over the last dimension: (x − mean)/√(var + ε)·gain + shift
 KEEL_API Tensor layer_norm(const Tensor& x, const Tensor& gain, const Tensor& shift, double epsilon = 1e-5);

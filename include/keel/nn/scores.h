@@ -26,13 +26,20 @@ class KEEL_API ScoreFunction : public Module {
  public:
   // q (B, H, N_q, d_q), k (B, H, N_k, d_k)
   virtual Scored operator()(const Tensor& q, const Tensor& k) const = 0;
+
+  // The same in two halves, for a decoder whose queries come one after the other: what depends on the keys alone is
+  // computed once. score(q, prepared(k)) is (*this)(q, k).
+  virtual Tensor prepared(const Tensor& k) const { return k; }
+  virtual Scored score(const Tensor& q, const Tensor& prepared_k) const { return (*this)(q, prepared_k); }
 };
 
 // Bahdanau: vᵀ tanh(W_s s + W_h h). Never holds N_q × N_k × d_a.
 class KEEL_API AdditiveScore : public ScoreFunction {
  public:
   AdditiveScore(std::int64_t d_q, std::int64_t d_k, std::int64_t d_a, Random& random);
-  Scored operator()(const Tensor& q, const Tensor& k) const override;
+  Scored operator()(const Tensor& q, const Tensor& k) const override { return score(q, prepared(k)); }
+  Tensor prepared(const Tensor& k) const override;
+  Scored score(const Tensor& q, const Tensor& prepared_k) const override;
   Tensor W_s, W_h, v;  // (d_a, d_q), (d_a, d_k), (d_a)
 };
 
@@ -46,7 +53,9 @@ class KEEL_API DotScore : public ScoreFunction {
 class KEEL_API GeneralScore : public ScoreFunction {
  public:
   GeneralScore(std::int64_t d_q, std::int64_t d_k, Random& random);
-  Scored operator()(const Tensor& q, const Tensor& k) const override;
+  Scored operator()(const Tensor& q, const Tensor& k) const override { return score(q, prepared(k)); }
+  Tensor prepared(const Tensor& k) const override;
+  Scored score(const Tensor& q, const Tensor& prepared_k) const override;
   Tensor W;  // (d_q, d_k)
 };
 
@@ -108,6 +117,9 @@ class KEEL_API Attention : public Module {
   // (B, H, N, d), or (B, N, d) for a single head. `options` may hold all but a scale, which is the score function's.
   Tensor operator()(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options = {},
                     AttentionReport* report = nullptr) const;
+  // The same with keys that the score function has prepared (ScoreFunction::prepared).
+  Tensor with_prepared(const Tensor& q, const Tensor& prepared_k, const Tensor& v, const AttentionOptions& options = {},
+                       AttentionReport* report = nullptr) const;
   ScoreFunction& score() const { return *score_; }
 
  private:

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -262,6 +263,19 @@ std::vector<Claim> claims_001() {
          const auto &hot = e("temperature.double.end.entropy"), &unit = e("temperature.unit.end.entropy");
          return Judgement{fmt::format("{} nats against {}", number_text(hot.value), number_text(unit.value)),
                           spread_text(hot), rule(apart(hot, unit) && hot.value > unit.value)};
+       }},
+      {"001-critical-where", "translate", "Scaling is critical at a high d_k and less so at a low one.",
+       "lost without it: more at 256 than at 16",
+       [](Evidence& e) {
+         std::vector<double> lost;
+         std::string measured;
+         for (const int d : {16, 64, 256}) {
+           const double scaled = e(fmt::format("translate.scaled-{}.bleu", d)).value;
+           lost.push_back(scaled - e(fmt::format("translate.dot-{}.bleu", d)).value);
+           measured += fmt::format("{}d_k = {}: {:.1f} of {:.1f} BLEU", d == 16 ? "" : "; ", d, lost.back(), scaled);
+         }
+         return Judgement{measured, spread_text(e("translate.dot-256.bleu")),
+                          rule(lost[2] > 2 * std::max(lost[0], 0.0) && lost[2] > 0)};
        }},
   };
 }

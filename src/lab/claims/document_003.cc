@@ -228,6 +228,24 @@ std::vector<Claim> claims_003() {
          j.spread = "the least of rounds";
          return j;
        }},
+      {"003-additive-works", "translate", "Scores by a learned network (Bahdanau) work.",
+       "well above a decoder without attention",
+       [](Evidence& e) {
+         const auto &additive = e("translate.additive.bleu"), &none = e("translate.none.bleu");
+         return Judgement{fmt::format("BLEU {:.1f}; {:.1f} without attention", additive.value, none.value),
+                          spread_text(additive), rule(none.value < (1 - kAbout) * additive.value)};
+       }},
+      {"003-additive-slow", "translate", "They are slow: with the dot product an epoch takes less time.",
+       "more than 1 ×",
+       [](Evidence& e) {
+         const auto& additive = e("translate.additive.seconds_an_epoch");
+         std::vector<Case> cases;
+         for (const int d : {16, 64, 256}) {
+           const double ratio = additive.value / e(fmt::format("translate.scaled-{}.seconds_an_epoch", d)).value;
+           cases.push_back({fmt::format("{}", d), fmt::format("{:.2f} ×", ratio), ratio > 1 + kEqual});
+         }
+         return judge(cases, {additive, "seconds"}, kSizeIs);
+       }},
   };
 }
 

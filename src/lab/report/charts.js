@@ -301,8 +301,16 @@
   // On a canvas: a cell costs no node.
   function drawHeatmap(chart, figure) {
     const width = chart.clientWidth, columns = figure.columns.length, rows = figure.rows.length;
-    const margin = { left: 62, right: 6, top: 24, bottom: 66 };
-    const across = (width - margin.left - margin.right) / columns, down = Math.max(26, Math.min(46, across));
+    const font = (size) => `${size}px system-ui, "Noto Sans", "DejaVu Sans", sans-serif`;
+    const ruler = document.createElement("canvas").getContext("2d");
+    ruler.font = font(11.5);
+    const widest = (names) => Math.max(...names.map((name) => ruler.measureText(name).width));
+    const margin = { left: Math.max(62, 10 + widest(figure.rows)), right: 6, top: 24, bottom: 66 };
+    const across = (width - margin.left - margin.right) / columns;
+    // Words that do not fit beside each other stand upright, so that none is left out.
+    const upright = figure.columns.some((name) => isNaN(name)) && widest(figure.columns) > across - 2;
+    if (upright) margin.bottom += widest(figure.columns) - 8;
+    const down = Math.max(upright ? 18 : 26, Math.min(46, across)), labels = margin.bottom - 66;
     const height = margin.top + rows * down + margin.bottom, bottom = margin.top + rows * down;
     const ratio = Math.max(2, window.devicePixelRatio || 1);
     const canvas = document.createElement("canvas");
@@ -316,7 +324,6 @@
       : dark ? d3.interpolateRgbBasis(["#1d2733", "#1f4f7a", "#3a8fc9", "#9ad8f5"]) : d3.interpolateRgbBasis(["#f1f6fa", "#9ec9e2", "#3d8fc0", "#08427c"]);
     const shade = (value) => ramp(place(value));
     const brush = canvas.getContext("2d");
-    const font = (size) => `${size}px system-ui, "Noto Sans", "DejaVu Sans", sans-serif`;
     const paint = (chosen) => {
       brush.setTransform(ratio, 0, 0, ratio, 0, 0);
       brush.clearRect(0, 0, width, height);
@@ -331,7 +338,7 @@
           brush.moveTo(cx + 0.5, cy + down - 0.5);
           brush.lineTo(cx + across - 0.5, cy + 0.5);
           brush.stroke();
-        } else if (across > 34) {
+        } else if (across > 34 && !(upright && value < 0.01 * figure.to)) {  // between words a blank reads better than 1e-9
           brush.fillStyle = d3.lab(shade(value)).l > 55 ? "#111" : "#fff";
           brush.font = font(11);
           brush.textAlign = "center";
@@ -349,14 +356,24 @@
       brush.textAlign = "right";
       figure.rows.forEach((name, i) => brush.fillText(name, margin.left - 6, margin.top + (i + 0.5) * down));
       brush.textAlign = "center";
-      const stride = Math.ceil(brush.measureText(figure.columns.reduce((a, b) => a.length > b.length ? a : b)).width / (across - 2));
-      figure.columns.forEach((name, i) => { if (i % stride === 0) brush.fillText(name, margin.left + (i + 0.5) * across, bottom + 12); });
+      const stride = upright ? 1 : Math.ceil(widest(figure.columns) / (across - 2));
+      figure.columns.forEach((name, i) => {
+        if (i % stride !== 0) return;
+        brush.save();
+        brush.translate(margin.left + (i + 0.5) * across, bottom + (upright ? 6 : 12));
+        if (upright) {
+          brush.rotate(-Math.PI / 2);
+          brush.textAlign = "right";
+        }
+        brush.fillText(name, 0, 0);
+        brush.restore();
+      });
       brush.textAlign = "left";
       brush.fillText(figure.row_label, 0, 10);
       brush.textAlign = "right";
-      brush.fillText(figure.column_label, width - margin.right, bottom + 27);
+      brush.fillText(figure.column_label, width - margin.right, bottom + 27 + labels);
       // The colour scale.
-      const wide = Math.min(200, width - margin.left - margin.right), at = bottom + 40;
+      const wide = Math.min(200, width - margin.left - margin.right), at = bottom + 40 + labels;
       for (let i = 0; i < wide; ++i) {
         brush.fillStyle = ramp(i / wide);
         brush.fillRect(margin.left + i, at, 1.5, 10);

@@ -126,9 +126,12 @@ std::string figure_html(const std::string& experiment, const Figure& figure) {
 }
 
 std::string command(const Record& record) {
-  return fmt::format("keel lab {} --seed {}{}{}", record.experiment->name(), record.settings.seed,
-                     record.settings.full ? " --full" : "",
-                     record.settings.repeats > 0 ? fmt::format(" --repeats {}", record.settings.repeats) : "");
+  std::string text =
+      fmt::format("keel lab {} --seed {}{}{}", record.experiment->name(), record.settings.seed,
+                  record.settings.full ? " --full" : "",
+                  record.settings.repeats > 0 ? fmt::format(" --repeats {}", record.settings.repeats) : "");
+  for (const auto& [option, value] : record.settings.options) text += fmt::format(" --{} {}", option, escaped(value));
+  return text;
 }
 
 std::string section_html(const Record& record, const std::vector<Entry>& ledger) {
@@ -158,6 +161,16 @@ std::string section_html(const Record& record, const std::vector<Entry>& ledger)
                             escaped(record.result.settings), command(record));
 }
 
+// JSON inside a script element, which "</" could end.
+std::string script_json(const Json& data) {
+  std::string text;
+  for (const char c : data.dump()) {
+    if (c == '/' && text.ends_with('<')) text += '\\';
+    text += c;
+  }
+  return text;
+}
+
 // What charts.js draws: every figure but the tables, by the id of its place.
 std::string data_json(const std::vector<Record>& records) {
   Json data = Json::object();
@@ -169,12 +182,7 @@ std::string data_json(const std::vector<Record>& records) {
       }
     }
   }
-  std::string text;
-  for (const char c : data.dump()) {
-    if (c == '/' && text.ends_with('<')) text += '\\';  // "</" could end the script element
-    text += c;
-  }
-  return text;
+  return script_json(data);
 }
 
 std::string contents_html(const std::vector<Record>& records) {
@@ -204,6 +212,31 @@ std::string filled(std::string_view page, const std::vector<std::pair<std::strin
 
 }  // namespace
 
+std::string figure_page(const std::string& title, const std::string& text, const std::vector<Figure>& figures,
+                        std::string_view d3) {
+  std::string html;
+  Json data = Json::object();
+  for (const Figure& figure : figures) {
+    html += figure_html("figure", figure);
+    data["figure-" + figure.id] = to_json(figure);
+  }
+  const std::string_view page = assets::page();  // its head and its scripts
+  const std::string body = R"(<body>
+<header><h1>{{title}}</h1><p>{{text}}</p></header>
+<main><section><div class="figures">
+{{figures}}</div></section></main>
+)";
+  const std::string whole =
+      std::string(page.substr(0, page.find("<body>"))) + body + std::string(page.substr(page.find("<script>")));
+  return filled(whole, {{"title", escaped(title)},
+                        {"text", escaped(text)},
+                        {"style", std::string(assets::style())},
+                        {"figures", html},
+                        {"d3", std::string(d3)},
+                        {"data", d3.empty() ? "{}" : script_json(data)},
+                        {"charts", std::string(assets::charts())}});
+}
+
 std::string report(const std::vector<Record>& records, const std::vector<Entry>& ledger, std::string_view d3) {
   const bool charts = !d3.empty();
   std::string sections;
@@ -211,7 +244,8 @@ std::string report(const std::vector<Record>& records, const std::vector<Entry>&
   const Settings settings = records.empty() ? Settings{} : records.front().settings;
   return filled(
       assets::page(),
-      {{"style", std::string(assets::style())},
+      {{"title", "what 1/√d_k does, measured"},
+       {"style", std::string(assets::style())},
        {"version", version()},
        {"profile", settings.full ? "full" : "quick"},
        {"seed", fmt::format("{}", settings.seed)},

@@ -15,4 +15,8 @@ namespace keel::lab {
 std::string report(const std::vector<Record>& records, const std::vector<Entry>& ledger,
                    std::string_view d3 = assets::d3());
 
+// A page of its own for a few figures.
+std::string figure_page(const std::string& title, const std::string& text, const std::vector<Figure>& figures,
+                        std::string_view d3 = assets::d3());
+
 }  // namespace keel::lab

@@ -76,10 +76,15 @@ AdditiveScore::AdditiveScore(std::int64_t d_q, std::int64_t d_k, std::int64_t d_
   v = parameter("v", initial({d_a}, Init::xavier_uniform, random, Fans{d_a, 1}));
 }
 
-Scored AdditiveScore::operator()(const Tensor& q, const Tensor& k) const {
-  check_heads("additive", "q", q, W_s.size(1));
+Tensor AdditiveScore::prepared(const Tensor& k) const {
   check_heads("additive", "k", k, W_h.size(1));
-  return scores_alone(additive_scores(linear(q, W_s), linear(k, W_h), v));
+  return linear(k, W_h);
+}
+
+Scored AdditiveScore::score(const Tensor& q, const Tensor& prepared_k) const {
+  check_heads("additive", "q", q, W_s.size(1));
+  check_heads("additive", "prepared k", prepared_k, v.size(0));
+  return scores_alone(additive_scores(linear(q, W_s), prepared_k, v));
 }
 
 }  // namespace keel::nn

@@ -11,6 +11,15 @@ Attention::Attention(std::unique_ptr<ScoreFunction> score) : score_(std::move(sc
 
 Tensor Attention::operator()(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
                              AttentionReport* report) const {
+  check_given("Attention", "k", k);
+  if (k.rank() != 3) return with_prepared(q, score_->prepared(k), v, options, report);
+  const Tensor one_head = reshape(k, {k.size(0), 1, k.size(1), k.size(2)});
+  const Tensor keys = score_->prepared(one_head);
+  return with_prepared(q, reshape(keys, {keys.size(0), keys.size(2), keys.size(3)}), v, options, report);
+}
+
+Tensor Attention::with_prepared(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
+                                AttentionReport* report) const {
   if (options.scale || options.scale_tensor.given()) {
     refuse("Attention", "scale: expected none, since the score function has it, got one");
   }
@@ -19,10 +28,10 @@ Tensor Attention::operator()(const Tensor& q, const Tensor& k, const Tensor& v, 
   check_given("Attention", "v", v);
   if (q.rank() == 3 && k.rank() == 3 && v.rank() == 3) {
     const auto one_head = [](const Tensor& x) { return reshape(x, {x.size(0), 1, x.size(1), x.size(2)}); };
-    const Tensor o = (*this)(one_head(q), one_head(k), one_head(v), options, report);
+    const Tensor o = with_prepared(one_head(q), one_head(k), one_head(v), options, report);
     return reshape(o, {o.size(0), o.size(2), o.size(3)});
   }
-  const Scored scored = (*score_)(q, k);
+  const Scored scored = score_->score(q, k);
   AttentionOptions all = options;
   all.scale = scored.scale;
   all.scale_tensor = scored.scale_tensor;

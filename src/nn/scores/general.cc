@@ -10,10 +10,15 @@ GeneralScore::GeneralScore(std::int64_t d_q, std::int64_t d_k, Random& random) {
 }
 
 // sᵀ W h = s·(W h): the keys move to the space of the queries, once, by an operation that has its gradient.
-Scored GeneralScore::operator()(const Tensor& q, const Tensor& k) const {
-  check_heads("general", "q", q, W.size(0));
+Tensor GeneralScore::prepared(const Tensor& k) const {
   check_heads("general", "k", k, W.size(1));
-  return {.q = q, .k = linear(k, W), .scale = 1.0};
+  return linear(k, W);
+}
+
+Scored GeneralScore::score(const Tensor& q, const Tensor& prepared_k) const {
+  check_heads("general", "q", q, W.size(0));
+  check_heads("general", "prepared k", prepared_k, W.size(0));
+  return {.q = q, .k = prepared_k, .scale = 1.0};
 }
 
 }  // namespace keel::nn

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <signal.h>
+
+namespace keel::cli {
+
+// While it lives, the first Ctrl-C asks the run to stop; the second ends the process as usual.
+class InterruptGuard {
+ public:
+  InterruptGuard();
+  ~InterruptGuard();
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+
+ private:
+  struct sigaction before_ {};
+};
+
+// Whether Ctrl-C was pressed under a guard.
+bool interrupted();
+
+// Ends as a program does that Ctrl-C ended.
+[[noreturn]] void end_interrupted();
+
+}  // namespace keel::cli

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace keel::lab::translate {
+
+// By what a decoder looks at its source.
+enum class Look { none, additive, dot, general, scaled, multi_head, transformer };
+
+// One competitor: everything else about the models is the same.
+struct Arm {
+  std::string id;    // "scaled-64"
+  std::string name;  // "scaled dot, d_k 64"
+  Look look = Look::none;
+  std::int64_t d_k = 0;  // of a head; of the additive score, d_a
+  std::int64_t heads = 1;
+};
+
+// All of them, in the order of the report.
+const std::vector<Arm>& arms();
+
+// Raises keel::Error that lists them where there is none of this id.
+const Arm& arm_by_id(const std::string& id);
+
+inline constexpr std::int64_t kHeadSizes[] = {16, 64, 256};  // at which dot and scaled dot compete
+
+}  // namespace keel::lab::translate

@@ -1,0 +1,113 @@
+#include "lab/translate/comparison.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace keel::lab::translate {
+namespace {
+
+// The training layer on one thread while it lives: trainings stand side by side, one a thread.
+struct OneThread {
+  OneThread() { nn::set_threads(1); }
+  ~OneThread() { nn::set_threads(0); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+};
+
+// How many pairs of target words stand the other way round than what they translate.
+std::size_t crossings(const Pair& pair) {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < pair.alignment.size(); ++i) {
+    for (std::size_t j = i + 1; j < pair.alignment.size(); ++j) {
+      if (pair.alignment[i].empty() || pair.alignment[j].empty()) continue;
+      count += pair.alignment[i].front() > pair.alignment[j].front() ? 1 : 0;
+    }
+  }
+  return count;
+}
+
+// Test sentences of a size that can be drawn, those first whose words move most.
+std::vector<Pair> choose_examples(const std::vector<Pair>& test) {
+  constexpr std::size_t kExamples = 2, kFewest = 8, kMost = 13;
+  std::vector<Pair> fit;
+  for (const Pair& pair : test) {
+    const auto fits = [](std::size_t n) { return n >= kFewest && n <= kMost; };
+    if (fits(pair.source.size()) && fits(pair.target.size())) fit.push_back(pair);
+  }
+  if (fit.empty()) fit.push_back(test.front());
+  std::stable_sort(fit.begin(), fit.end(), [](const Pair& a, const Pair& b) { return crossings(a) > crossings(b); });
+  fit.resize(std::min(fit.size(), kExamples));
+  return fit;
+}
+
+std::vector<double> map_of(const Model& model, const Task& task, const Pair& pair) {
+  const nn::Tensor weights = weights_of(model, coded(task, pair));
+  return weights.given() ? weights.values() : std::vector<double>{};
+}
+
+// About seconds: what a step costs beside one without attention.
+double cost_of(const Arm& arm) {
+  return arm.look == Look::none ? 1.0 : arm.look == Look::transformer || arm.heads > 1 || arm.d_k > 64 ? 1.7 : 1.3;
+}
+
+}  // namespace
+
+ComparisonSettings comparison_settings(const Work& work) {
+  ComparisonSettings settings;
+  settings.sizes = work.pick(SetSizes{12'000, 200, 300, 200}, SetSizes{40'000, 300, 500, 300});
+  settings.training = {
+      .steps = work.pick<std::int64_t>(800, 2500), .batch = work.pick<std::size_t>(32, 64), .lr = 0.01};
+  settings.repeats = work.repeats(3, 5);
+  settings.beam_sentences = work.pick(60, 300);
+  return settings;
+}
+
+std::unique_ptr<Model> trained(const Arm& arm, const Task& task, const TrainingSettings& settings, std::uint64_t seed,
+                               const std::function<void(std::int64_t)>& step, Training* training,
+                               const std::function<void(const Model&)>& at_start) {
+  nn::Random random(seed, "translate/" + arm.id);
+  auto model = make_model(arm, task.model_sizes(), random);
+  if (at_start) at_start(*model);
+  TrainingSettings own = settings;
+  own.seed = seed;
+  Training found = train(*model, task.train, task.validation, own, step);
+  if (training != nullptr) *training = std::move(found);
+  return model;
+}
+
+Comparison compare(Work& work, double share, const Task& task, const ComparisonSettings& settings,
+                   std::vector<Arm> arms) {
+  Comparison comparison{task, settings, std::move(arms), choose_examples(task.sets.test), {}};
+  struct Cell {
+    const Arm* arm;
+    double cost() const { return cost_of(*arm); }
+  };
+  std::vector<Cell> cells;
+  for (const Arm& arm : comparison.arms) cells.push_back({&arm});
+  const std::size_t beamed = std::min(settings.beam_sentences, task.test.size());
+  const std::vector<Pair> beam_words(task.sets.test.begin(),
+                                     task.sets.test.begin() + static_cast<std::ptrdiff_t>(beamed));
+  const auto beam_pairs = std::span(task.test).first(beamed);
+  const OneThread one_thread;
+  comparison.found = work.repeat(share, cells, settings.repeats, [&](const Cell& cell, std::size_t r) {
+    Found found;
+    const auto model = trained(
+        *cell.arm, task, settings.training, first_seed(work) + r, [&](std::int64_t) { work.check(); }, &found.training,
+        [&](const Model& untrained) { found.start = looking(untrained, task.sets.test, task.test); });
+    found.parameters = static_cast<double>(model->parameter_count());
+    found.loss = validate(*model, task.test).loss;
+    found.test = quality(*model, task, task.sets.test, task.test);
+    found.longer = quality(*model, task, task.sets.longer, task.longer);
+    found.greedy = quality(*model, task, beam_words, beam_pairs);
+    found.beam = quality(*model, task, beam_words, beam_pairs, settings.beam);
+    found.end = looking(*model, task.sets.test, task.test);
+    if (r == 0) {
+      for (const Pair& pair : comparison.examples) found.maps.push_back(map_of(*model, task, pair));
+    }
+    return found;
+  });
+  return comparison;
+}
+
+}  // namespace keel::lab::translate

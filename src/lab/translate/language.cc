@@ -1,0 +1,66 @@
+#include "lab/translate/language.h"
+
+namespace keel::lab::translate {
+namespace {
+
+Counts counted(const std::vector<Pair>& pairs, std::vector<std::string> Pair::*side) {
+  Counts counts;
+  for (const Pair& pair : pairs) {
+    for (const std::string& word : pair.*side) ++counts[word];
+  }
+  return counts;
+}
+
+std::optional<Bpe> learnt(const Counts& counts, Units units) {
+  const bool fits = counts.size() + 2 <= kMostWords;
+  if (units == Units::words || (units == Units::automatic && fits)) return {};
+  return Bpe(counts, kMostWords - 2);
+}
+
+Counts units_of(const Counts& words, const std::optional<Bpe>& bpe) {
+  if (!bpe) return words;
+  Counts pieces;
+  for (const auto& [word, count] : words) {
+    for (const std::string& piece : bpe->split(word)) pieces[piece] += count;
+  }
+  return pieces;
+}
+
+}  // namespace
+
+Language::Language(const std::vector<Pair>& pairs, std::vector<std::string> Pair::*side, Units units)
+    : bpe_(learnt(counted(pairs, side), units)), vocabulary_(units_of(counted(pairs, side), bpe_), kMostWords) {}
+
+Language::Language(const Json& json) : vocabulary_(json.at("words").get<std::vector<std::string>>()) {
+  if (json.contains("merges")) bpe_.emplace(json.at("merges").get<std::vector<Bpe::Merge>>());
+}
+
+Json Language::json() const {
+  Json json = {{"words", vocabulary_.words()}};
+  if (bpe_) json["merges"] = bpe_->merges();
+  return json;
+}
+
+std::vector<std::string> Language::units(const std::vector<std::string>& words) const {
+  if (!bpe_) return words;
+  std::vector<std::string> all;
+  for (const std::string& word : words) {
+    const std::vector<std::string> pieces = bpe_->split(word);
+    all.insert(all.end(), pieces.begin(), pieces.end());
+  }
+  return all;
+}
+
+std::vector<std::int64_t> Language::numbers(const std::vector<std::string>& words) const {
+  std::vector<std::int64_t> all;
+  for (const std::string& unit : units(words)) all.push_back(vocabulary_.number(unit));
+  return all;
+}
+
+std::vector<std::string> Language::words(const std::vector<std::int64_t>& numbers) const {
+  std::vector<std::string> units;
+  for (const std::int64_t number : numbers) units.push_back(vocabulary_.word(number));
+  return bpe_ ? Bpe::joined(units) : units;
+}
+
+}  // namespace keel::lab::translate

@@ -1,0 +1,57 @@
+#include "lab/translate/options.h"
+
+#include <fmt/format.h>
+
+#include "io/messages.h"
+#include "keel/error.h"
+#include "lab/translate/tsv.h"
+
+namespace keel::lab::translate {
+namespace {
+
+Units units_by_name(const std::string& name) {
+  if (name.empty() || name == "auto") return Units::automatic;
+  if (name == "words") return Units::words;
+  if (name == "bpe") return Units::bpe;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("[translate] vocabulary: expected auto, words or bpe, got '{}'", io::printable(name)));
+}
+
+}  // namespace
+
+TranslateOptions::TranslateOptions(const Settings& settings) {
+  const auto option = [&](const char* name) {
+    const auto found = settings.options.find(name);
+    return found == settings.options.end() ? std::string() : found->second;
+  };
+  data = option("data");
+  arm = option("arm");
+  units = units_by_name(option("vocabulary"));
+  arms();
+}
+
+std::vector<Arm> TranslateOptions::arms() const {
+  return arm.empty() ? translate::arms() : std::vector{arm_by_id(arm)};
+}
+
+Loaded load_task(const TranslateOptions& options, const SetSizes& sizes, std::uint64_t seed,
+                 const std::function<void(double)>& progress) {
+  if (options.data.empty()) {
+    return {
+        make_task(generate_sets(seed, sizes), options.units), "English and German sentences of Keel's own grammar", {}};
+  }
+  PairFile file = read_pairs(options.data, progress);
+  std::vector<std::string> notes;
+  if (file.bad > 0 || file.repeated > 0) {
+    std::string text = fmt::format("{}: {} of {} lines are left out, {} because they repeat a sentence",
+                                   io::path_text(options.data), file.bad + file.repeated, file.lines, file.repeated);
+    for (const std::string& problem : file.problems) text += "; " + problem;
+    if (file.bad > file.problems.size()) text += fmt::format("; and {} more", file.bad - file.problems.size());
+    notes.push_back(text + ".");
+  }
+  Task task = make_task(split_pairs(std::move(file.pairs)), options.units);
+  const bool pieces = task.source.splits_words() || task.target.splits_words();
+  return {std::move(task), io::path_text(options.data) + (pieces ? ", words in pieces (BPE)" : ""), std::move(notes)};
+}
+
+}  // namespace keel::lab::translate

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <functional>
+
+#include "lab/translate/arms.h"
+#include "lab/translate/task.h"
+#include "lab/work.h"
+
+namespace keel::lab::translate {
+
+// What `keel lab translate` can be told beyond the lab's own settings (Settings::options).
+class TranslateOptions {
+ public:
+  // Raises keel::Error for an arm or a kind of vocabulary that there is not.
+  explicit TranslateOptions(const Settings& settings);
+
+  std::string data;  // a file of pairs; empty for the grammar's
+  std::string arm;   // empty for all
+  Units units = Units::automatic;
+
+  std::vector<Arm> arms() const;
+};
+
+struct Loaded {
+  Task task;
+  std::string data;                // what the sentences are, in words
+  std::vector<std::string> notes;  // about lines that were left out
+};
+
+// `progress` as in read_pairs().
+Loaded load_task(const TranslateOptions& options, const SetSizes& sizes, std::uint64_t seed,
+                 const std::function<void(double)>& progress);
+
+}  // namespace keel::lab::translate

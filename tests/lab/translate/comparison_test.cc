@@ -1,0 +1,87 @@
+// The comparison: reproducible, complete, and told from its measurements.
+#include "lab/translate/comparison.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "keel/error.h"
+#include "lab/json.h"
+#include "lab/translate/options.h"
+#include "lab/translate/say.h"
+#include "support/temporary_folder.h"
+#include "tiny.h"
+
+namespace keel::lab::translate {
+namespace {
+
+using test::TemporaryFolder;
+using testing::HasSubstr;
+
+TEST(Comparison, IsTheSameForAnyNumberOfThreads) {
+  const auto written = [](int threads) {
+    return to_json(test::tiny_comparison({.seed = 3, .repeats = 2, .threads = threads})).dump();
+  };
+  EXPECT_EQ(written(1), written(2));
+}
+
+TEST(Comparison, MeasuresAndDrawsEveryArm) {
+  const Result result = test::tiny_comparison({.seed = 1, .repeats = 2});
+  for (const Arm& arm : arms()) {
+    for (const char* what : {"bleu", "bleu_longer", "exact", "loss", "parameters", "megabytes"}) {
+      EXPECT_EQ(result.measurements.at("translate." + arm.id + "." + what).repeats, 2) << arm.id;
+    }
+    EXPECT_EQ(result.measurements.contains("translate." + arm.id + ".alignment"), arm.look != Look::none);
+    EXPECT_GT(result.times.at("translate." + arm.id + ".seconds_an_epoch"), 0);
+    const auto drawn = [&](const std::string& id) {
+      return std::any_of(result.figures.begin(), result.figures.end(), [&](const Figure& f) { return f.id == id; });
+    };
+    EXPECT_EQ(drawn("map1-" + arm.id), arm.look != Look::none);
+  }
+  for (const char* d : {"64", "256"}) {  // unscaled scores begin sharper
+    const auto largest = [&](const char* look) {
+      return result.at(fmt::format("translate.{}-{}.largest_start", look, d));
+    };
+    EXPECT_GT(largest("dot"), 1.2 * largest("scaled"));
+  }
+  const std::string findings = testing::PrintToString(result.findings) + testing::PrintToString(result.times.findings);
+  for (const char* said :
+       {"Additive against scaled dot", "aligns best", "At d_k 16 the scaling", "At d_k 64 the scaling",
+        "At d_k 256 the scaling", "Fastest is", "times one with scaled dot"}) {
+    EXPECT_THAT(findings, HasSubstr(said));
+  }
+}
+
+TEST(Options, AreCheckedBeforeAnyWork) {
+  const auto with = [](const char* name, const char* value) { TranslateOptions({.options = {{name, value}}}); };
+  EXPECT_THROW(with("arm", "cosine"), Error);
+  EXPECT_THROW(with("vocabulary", "letters"), Error);
+  EXPECT_EQ(TranslateOptions({.options = {{"arm", "general"}}}).arms().size(), 1u);
+}
+
+TEST(Say, WhatWasTrainedIsSavedAndFound) {
+  const TemporaryFolder folder;
+  const Task task = make_task(generate_sets(1, {600, 20, 20, 20}), Units::automatic);
+  const Json run = {{"arm", "additive"}, {"seed", 0}};
+  const Arm& arm = arm_by_id("additive");
+  const TrainedArm fresh{arm, task.source, task.target, task.longest(),
+                         trained(arm, task, {.steps = 40, .lr = 0.01}, 1, [](std::int64_t) {})};
+  const std::string path = folder / "arm.safetensors";
+  EXPECT_FALSE(load(path, run));
+  save(fresh, path, run);
+  const auto again = load(path, run);
+  ASSERT_TRUE(again);
+  const std::string sentence = "The third of May at half past three zzz";
+  const Said a = say(fresh, sentence), b = say(*again, sentence);
+  EXPECT_EQ(a.translation, b.translation);
+  EXPECT_EQ(a.weights, b.weights);
+  EXPECT_THAT(a.unknown, testing::ElementsAre("zzz"));
+  EXPECT_EQ(a.weights.size(), a.source.size() * a.target.size());
+  EXPECT_FALSE(load(path, {{"arm", "additive"}, {"seed", 1}}));
+  EXPECT_THROW(say(fresh, " "), Error);
+  EXPECT_THROW(say(fresh, "a\x1b[0m"), Error);
+  EXPECT_THROW(say(fresh, "\xff"), Error);
+}
+
+}  // namespace
+}  // namespace keel::lab::translate
