@@ -61,7 +61,7 @@ class Work {
 
   // Steps of training.
   std::int64_t steps(std::int64_t quick, std::int64_t full) const {
-    return pick(quick, full) / (settings_.brief ? 10 : 1);
+    return pick(quick, full) / (settings_.brief ? 20 : 1);
   }
 
   // Runs task(i) for i in [0, costs.size()) in any order on the settings' threads; `costs` are relative. The tasks
