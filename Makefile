@@ -20,6 +20,7 @@ build: build/build.ninja  ## build the library and the program into build/lib an
 	@cmake --build build -j $(JOBS)
 
 test: build  ## build, then run every test
+	@[ '$(SETUP)' = no ] || scripts/setup.sh browser || echo 'test: no Chromium: no browser will open the report of the lab'
 	@cmake --build build --target keel_tests -j $(JOBS)
 	@SETUP=$(SETUP) scripts/python.sh environment
 	@ctest --preset release --progress -j $(JOBS)

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that Keel needs. Silent and quick when they are all there.
 #
-#   scripts/setup.sh        what make build, test, lab, bench, sanitize and tsan need
-#   scripts/setup.sh dev    also what make format, tidy and fuzz need
-#   scripts/setup.sh cross  also what make cross needs
+#   scripts/setup.sh          what make build, test, lab, bench, sanitize and tsan need
+#   scripts/setup.sh dev      also what make format, tidy and fuzz need
+#   scripts/setup.sh cross    also what make cross needs
+#   scripts/setup.sh browser  also a browser, in which make test opens the lab's report
 set -euo pipefail
 
 build=(g++ cmake ninja-build pkg-config git)
@@ -12,6 +13,7 @@ programs=(libcli11-dev nlohmann-json3-dev libfmt-dev node-d3)
 tests=(libgtest-dev libgmock-dev python3 python3-venv python3-dev)
 dev=(clang clang-format clang-tidy libclang-rt-dev valgrind)
 cross=(g++-aarch64-linux-gnu)
+browser=(chromium)
 
 fail() {
   printf 'setup: %s\n' "$1" >&2
@@ -23,7 +25,8 @@ for group in "$@"; do
   case $group in
     dev) packages+=("${dev[@]}") ;;
     cross) packages+=("${cross[@]}") ;;
-    *) fail "unknown group '$group'; usage: scripts/setup.sh [dev] [cross]" ;;
+    browser) packages+=("${browser[@]}") ;;
+    *) fail "unknown group '$group'; usage: scripts/setup.sh [dev] [cross] [browser]" ;;
   esac
 done
 

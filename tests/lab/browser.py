@@ -2,7 +2,8 @@
 """browser.py REPORT [SHOTS]: opens a report of the lab in headless Chromium, as wide as a phone and as a desktop.
 
 Fails when the page logs an error, asks the network for anything, is wider than the screen, or has a chart without marks.
-With SHOTS, a folder, it leaves a picture of each section there. Exits with 77 where there is no Chromium.
+With SHOTS, a folder, it leaves a picture of each section there. Exits with 77 where there is no Chromium, or none that
+starts.
 It first opens a page with these faults, to see that they are found. Standard library only: Chromium is driven through
 its debugging pipe.
 """
@@ -10,6 +11,7 @@ its debugging pipe.
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -17,6 +19,7 @@ import tempfile
 from pathlib import Path
 
 SKIPPED = 77
+PATIENCE = 120  # seconds for an answer
 WIDTHS = {"phone": (390, 844), "desktop": (1280, 900)}
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--remote-debugging-pipe"]
 
@@ -60,8 +63,13 @@ class Browser:
 
     def receive(self):
         while b"\0" not in self.buffer:
-            part = os.read(self.answer, 1 << 20)
+            ready = select.select([self.answer], [], [], PATIENCE)[0]
+            part = os.read(self.answer, 1 << 20) if ready else b""
             if not part:
+                self.process.kill()
+                if self.session is None:
+                    print("skipped: Chromium does not start here")
+                    sys.exit(SKIPPED)
                 sys.exit("browser.py: Chromium went away")
             self.buffer += part
         message, self.buffer = self.buffer.split(b"\0", 1)
@@ -72,7 +80,10 @@ class Browser:
         message = {"id": self.number, "method": method, "params": parameters}
         if self.session:
             message["sessionId"] = self.session
-        os.write(self.command, json.dumps(message).encode() + b"\0")
+        try:
+            os.write(self.command, json.dumps(message).encode() + b"\0")
+        except BrokenPipeError:
+            pass  # receive() tells
         while True:
             answer = self.receive()
             if answer.get("id") == self.number:
