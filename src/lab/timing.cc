@@ -12,20 +12,19 @@ namespace {
 
 constexpr double kLong = 0.05;  // seconds: such a call is timed once
 
-// Processor time of this thread: what else the machine does has little part in it.
-double thread_clock() {
+double seconds(const std::function<void()>& call) {
+  const double start = thread_seconds();
+  call();
+  return thread_seconds() - start;
+}
+
+}  // namespace
+
+double thread_seconds() {
   timespec now{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
-
-double seconds(const std::function<void()>& call) {
-  const double start = thread_clock();
-  call();
-  return thread_clock() - start;
-}
-
-}  // namespace
 
 double time_of(const std::function<void()>& call) {
   constexpr double kBatch = 1.5e-3;  // seconds

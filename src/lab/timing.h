@@ -9,6 +9,9 @@
 
 namespace keel::lab {
 
+// Processor time of the calling thread: what else the machine does has little part in it.
+double thread_seconds();
+
 // Seconds that the calling thread works on one call, the least of some batches; a long one is made once.
 double time_of(const std::function<void()>& call);
 

@@ -1,20 +1,12 @@
 #include "lab/translate/training.h"
 
-#include <time.h>
-
 #include <algorithm>
 
+#include "lab/timing.h"
 #include "nn/tape.h"
 
 namespace keel::lab::translate {
 namespace {
-
-// Of this thread: what it costs, whoever else is at the machine.
-double thread_seconds() {
-  timespec now{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 // Batches without end, drawn anew for every epoch.
 class Stream {
