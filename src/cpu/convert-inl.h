@@ -65,6 +65,17 @@ HWY_INLINE hn::Vec<D> LoadAs(D d, const S* from) {
   }
 }
 
+// The two bf16 values in every word of a vector, each from all words: cheaper than widening consecutive ones.
+template <class D>
+HWY_INLINE hn::Vec<D> EvenOfWords(D d, hn::Vec<D> words) {
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::BitCast(hn::RebindToUnsigned<D>(), words)));
+}
+template <class D>
+HWY_INLINE hn::Vec<D> OddOfWords(D d, hn::Vec<D> words) {
+  const hn::RebindToUnsigned<D> du;
+  return hn::BitCast(d, hn::And(hn::BitCast(du, words), hn::Set(du, 0xFFFF0000u)));
+}
+
 template <class D, class S, class V = hn::Vec<D>>
 HWY_INLINE void StoreAs(D d, V x, S* to) {
   using T = hn::TFromD<D>;

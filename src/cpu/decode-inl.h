@@ -28,41 +28,59 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <int MR>
 constexpr int kStreamedVectors = HWY_TARGET == HWY_AVX3 || MR <= 2 ? 2 : 1;
 
+// What to ask for while keys are read: the rows to come, line by line and front to back as the hardware's own
+// prefetching has it. A line comes from memory `gap` elements before it is due in the first-level cache.
+template <class S>
+struct Coming {
+  const S* row = nullptr;
+  std::ptrdiff_t stride = 0, columns = 0, gap = 0, column = 0;
+
+  HWY_INLINE void Ask(std::ptrdiff_t lines) {
+    constexpr std::ptrdiff_t kLine = 64 / sizeof(S);
+    for (; lines > 0; --lines) {
+      AskNear(row + column);
+      AskFor(row + column + gap);
+      column += kLine;
+      if (column >= columns) {
+        column = 0;
+        row += stride;
+      }
+    }
+  }
+};
+
 // Scores of MR rows against kStreamedVectors vectors of keys; q is transposed, (d_k, MR). Columns of k are transposed
 // in registers and go straight into the sums: packing them first would add a trip through memory. Bound by the ports
 // that shuffle and multiply.
 template <int MR, class S>
 HWY_NOINLINE void StreamedScoresTile(const float* HWY_RESTRICT q, const S* HWY_RESTRICT k, std::ptrdiff_t stride,
-                                     std::ptrdiff_t d_k, float* HWY_RESTRICT s, std::ptrdiff_t lds, const S* ahead) {
+                                     std::ptrdiff_t d_k, float* HWY_RESTRICT s, std::ptrdiff_t lds, Coming<S> coming) {
   const hn::ScalableTag<float> d;
   constexpr int kVectors = kStreamedVectors<MR>;
   constexpr std::ptrdiff_t columns = kTileColumns<S, float>;
-  // Every step asks for its share of the keys to come, so that each line is asked for once.
-  constexpr std::ptrdiff_t kKeys = kVectors * kVectorRows, kLine = 64 / sizeof(S), kAsked = kKeys * columns / kLine;
+  constexpr std::ptrdiff_t kLines = kVectors * kVectorRows * columns * static_cast<std::ptrdiff_t>(sizeof(S)) / 64;
   FloatVector sum[MR][kVectors];
   for (int r = 0; r < MR; ++r) {
     for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Zero(d);
   }
   for (std::ptrdiff_t c = 0; c < d_k; c += columns, q += columns * MR) {
-    for (std::ptrdiff_t i = 0; i < kAsked; ++i) AskFor(RowAt(ahead, i, stride));
-    ahead += kAsked * stride;
-    if ((c + columns) % kLine == 0) ahead += kLine - kKeys * stride;
     FloatVector words[kVectors][kHalfRows];
     for (int v = 0; v < kVectors; ++v) LoadColumns(k + v * kVectorRows * stride + c, stride, words[v]);
-    const auto add = [&](const float* at, const auto& column) {
+    const auto add = [&](std::ptrdiff_t i, const auto& column) {
+      coming.Ask((i + 1) * kLines / columns - i * kLines / columns);  // at an even pace
       FloatVector x[kVectors];
       for (int v = 0; v < kVectors; ++v) x[v] = column(v);
       for (int r = 0; r < MR; ++r) {
-        const FloatVector y = hn::Set(d, at[r]);
+        const FloatVector y = hn::Set(d, q[i * MR + r]);
         for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(y, x[v], sum[r][v]);
       }
     };
     [&]<int... i>(std::integer_sequence<int, i...>) {  // a loop would go through memory
       if constexpr (columns == kHalfRows) {
-        (add(q + i * MR, [&](int v) { return words[v][i]; }), ...);
+        (add(i, [&](int v) { return words[v][i]; }), ...);
       } else {
-        ((add(q + 2 * i * MR, [&](int v) { return EvenColumn(words[v][i]); }),
-          add(q + (2 * i + 1) * MR, [&](int v) { return OddColumn(words[v][i]); })),
+        ((add(2 * i, [&](int v) { return EvenOfWords(d, words[v][i]); }),
+          add(2 * i + 1, [&](int v) { return OddOfWords(d, words[v][i]); })),
          ...);
       }
     }
@@ -83,13 +101,13 @@ HWY_INLINE std::int64_t StreamedScores(int rows, const float* q, const S* k, std
                                        std::int64_t column_stride, std::int64_t d_k, std::int64_t keys, float* s,
                                        std::ptrdiff_t lds) {
   if (column_stride != 1 || d_k % kTileColumns<S, float> != 0) return 0;
-  constexpr std::int64_t kBytesAhead = 8192;
-  const std::int64_t ahead_keys =
-      std::max<std::int64_t>(kBytesAhead / (d_k * static_cast<std::int64_t>(sizeof(S))), 2 * kVectorRows);
+  constexpr std::int64_t kBytesBetween = 8192;
+  const std::int64_t gap_keys = kBytesBetween / (d_k * static_cast<std::int64_t>(sizeof(S)));
   const auto stream = [&]<int MR>(std::integral_constant<int, MR>) {
     for (std::int64_t y = 0; y < keys; y += kStreamedVectors<MR> * kVectorRows) {
       const S* const from = k + y * stride;
-      StreamedScoresTile<MR, S>(q, from, stride, d_k, s + y, lds, from + ahead_keys * stride);
+      StreamedScoresTile<MR, S>(q, from, stride, d_k, s + y, lds,
+                                {from + kVectorRows * stride, stride, d_k, gap_keys * stride});
     }
   };
   switch (StreamedRows(rows)) {
@@ -139,6 +157,17 @@ HWY_INLINE void StreamedSum(int rows, const T* p, std::ptrdiff_t ldp, const S* v
       width = NextWidth(vectors - x);
       Product<Into::kExtend, false, T, S>(rows, p + y, ldp, v + y * ldv + x * n, ldv, some, nullptr, sum + x * n, ldo,
                                           width);
+    }
+  }
+  if constexpr (kInPairs<2, T, S>) {
+    const hn::ScalableTag<T> d;
+    std::ptrdiff_t width = 0;
+    for (std::ptrdiff_t x = 0; x < vectors; x += width) {
+      width = NextWidth(vectors - x);
+      for (std::ptrdiff_t i = 0; width % 2 == 0 && i < rows * width; i += 2) {
+        T* const two = sum + i / width * ldo + (x + i % width) * n;
+        hn::StoreInterleaved2(hn::Load(d, two), hn::Load(d, two + n), d, two);
+      }
     }
   }
 }

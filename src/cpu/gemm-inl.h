@@ -26,14 +26,33 @@ constexpr int kTileVectors = 2;
 #endif
 
 // What becomes of A·B. kSet: C = A·B. kAdd: C = alpha_r·C + A·B. kExtend: the chains of C go on, bit for bit as if the
-// steps before had been part of the same call, and each step asks for what it will need of B kRowsAhead steps later.
+// steps before had been part of the same call, and each step asks for what it will need of B kRowsAhead steps later;
+// kInPairs tells how the vectors of C are ordered.
 enum class Into { kSet, kAdd, kExtend };
 
 constexpr std::ptrdiff_t kRowsAhead = 16;
 
 // Asks for a line of memory, into the second-level cache: the first would hold one of its few fill buffers until it
-// comes.
+// comes. AskNear() has the first bring what the second has.
 HWY_INLINE void AskFor(const void* line) { __builtin_prefetch(line, /*to write*/ 0, /*locality*/ 2); }
+HWY_INLINE void AskNear(const void* line) { __builtin_prefetch(line, /*to write*/ 0, /*locality*/ 3); }
+
+// bf16 that extends a sum comes as words of two columns: C's vectors are the even columns of two, then the odd ones,
+// until StoreInterleaved2() puts them right.
+template <int NV, class T, class S>
+constexpr bool kInPairs = std::is_same_v<S, BFloat16> && sizeof(T) == 4 && NV % 2 == 0;
+
+// Vector v of a row of B.
+template <bool kPairs, int v, class D, class S>
+HWY_INLINE hn::Vec<D> LoadVector(D d, const S* row) {
+  const auto n = static_cast<std::ptrdiff_t>(hn::Lanes(d));
+  if constexpr (kPairs) {
+    const auto words = hn::LoadU(d, reinterpret_cast<const hn::TFromD<D>*>(row + v / 2 * 2 * n));
+    return v % 2 == 0 ? EvenOfWords(d, words) : OddOfWords(d, words);
+  } else {
+    return LoadAs(d, row + v * n);
+  }
+}
 
 // Asks for the lines that NV vectors from `row` on take.
 template <int NV, class D, class S>
@@ -53,6 +72,7 @@ HWY_NOINLINE void MatrixTile(const T* HWY_RESTRICT a, std::ptrdiff_t lda, const 
   using V = hn::Vec<decltype(d)>;
   const auto n = static_cast<std::ptrdiff_t>(hn::Lanes(d));
   const V zero = hn::Zero(d);
+  constexpr bool kPairs = kInto == Into::kExtend && kInPairs<NV, T, S>;
   // Variables, not arrays: vectors of run-time length (SVE) cannot be elements.
   V c00 = zero, c01 = zero, c02 = zero, c03 = zero, c10 = zero, c11 = zero, c12 = zero, c13 = zero;
   V c20 = zero, c21 = zero, c22 = zero, c23 = zero, c30 = zero, c31 = zero, c32 = zero, c33 = zero;
@@ -80,10 +100,10 @@ HWY_NOINLINE void MatrixTile(const T* HWY_RESTRICT a, std::ptrdiff_t lda, const 
   }
 #define KEEL_STEP                                                                \
   {                                                                              \
-    const V b0 = LoadAs(d, b);                                                   \
-    const V b1 = NV > 1 ? LoadAs(d, b + n) : zero;                               \
-    const V b2 = NV > 2 ? LoadAs(d, b + 2 * n) : zero;                           \
-    const V b3 = NV > 3 ? LoadAs(d, b + 3 * n) : zero;                           \
+    const V b0 = LoadVector<kPairs, 0>(d, b);                                    \
+    const V b1 = NV > 1 ? LoadVector<kPairs, 1>(d, b) : zero;                    \
+    const V b2 = NV > 2 ? LoadVector<kPairs, 2>(d, b) : zero;                    \
+    const V b3 = NV > 3 ? LoadVector<kPairs, 3>(d, b) : zero;                    \
     KEEL_ROW(0)                                                                  \
     KEEL_ROW(1)                                                                  \
     KEEL_ROW(2)                                                                  \

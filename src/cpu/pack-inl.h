@@ -165,17 +165,6 @@ HWY_INLINE void LoadColumns(const S* from, std::int64_t row_stride, FloatVector 
 #endif
 }
 
-// The two columns in words of bf16.
-HWY_INLINE FloatVector EvenColumn(FloatVector words) {
-  const hn::ScalableTag<float> d;
-  return hn::BitCast(d, hn::ShiftLeft<16>(hn::BitCast(hn::RebindToUnsigned<decltype(d)>(), words)));
-}
-HWY_INLINE FloatVector OddColumn(FloatVector words) {
-  const hn::ScalableTag<float> d;
-  const hn::RebindToUnsigned<decltype(d)> du;
-  return hn::BitCast(d, hn::And(hn::BitCast(du, words), hn::Set(du, 0xFFFF0000u)));
-}
-
 template <class S>
 HWY_INLINE void TransposeTile(const S* from, std::int64_t row_stride, float* to, std::int64_t ldt) {
   const hn::ScalableTag<float> d;
@@ -183,8 +172,8 @@ HWY_INLINE void TransposeTile(const S* from, std::int64_t row_stride, float* to,
   LoadColumns(from, row_stride, columns);
   for (int c = 0; c < kHalfRows; ++c) {
     if constexpr (std::is_same_v<S, BFloat16>) {
-      hn::Store(EvenColumn(columns[c]), d, to + 2 * c * ldt);
-      hn::Store(OddColumn(columns[c]), d, to + (2 * c + 1) * ldt);
+      hn::Store(EvenOfWords(d, columns[c]), d, to + 2 * c * ldt);
+      hn::Store(OddOfWords(d, columns[c]), d, to + (2 * c + 1) * ldt);
     } else {
       hn::Store(columns[c], d, to + c * ldt);
     }
