@@ -79,7 +79,7 @@ TEST(Ledger, EveryVerdictDependsOnItsEvidence) {
     const Claim& claim = claim_of(entry.id);
     std::set<std::string> verdicts = {entry.verdict.text(), verdict_of(claim, as_printed(entry.id))};
     for (const double factor : factors) {
-      for (const double offset : {0.0, 1.0}) {
+      for (const double offset : {0.0, 1.0, 99.0}) {
         if (verdicts.size() > 1) continue;
         const auto alter = [&](const std::string& key) {
           altered[key] = {factor * entry.evidence.at(key).value + offset, 0, entry.evidence.at(key).repeats};
