@@ -25,6 +25,10 @@ constexpr int kTileVectors = 4;
 constexpr int kTileVectors = 2;
 #endif
 
+// Steps a round of the loop: with four, the few rounds at d = 64 can be foreseen to their end. Where 12 of 16 registers
+// hold sums, four steps in flight would spill some.
+constexpr std::ptrdiff_t kSteps = kTileVectors == 4 ? 4 : 2;
+
 // What becomes of A·B. kSet: C = A·B. kAdd: C = alpha_r·C + A·B. kExtend: the chains of C go on, bit for bit as if the
 // steps before had been part of the same call, and each step asks for what it will need of B kRowsAhead steps later;
 // kInPairs tells how the vectors of C are ordered.
@@ -115,11 +119,13 @@ HWY_NOINLINE void MatrixTile(const T* HWY_RESTRICT a, std::ptrdiff_t lda, const 
     b += ldb;                                                                    \
   }
   std::ptrdiff_t step = 0;
-  for (; step + 4 <= k; step += 4) {  // few enough rounds at d = 64 for the end of the loop to be foreseen
+  for (; step + kSteps <= k; step += kSteps) {
     KEEL_STEP
     KEEL_STEP
-    KEEL_STEP
-    KEEL_STEP
+    if constexpr (kSteps == 4) {
+      KEEL_STEP
+      KEEL_STEP
+    }
   }
   for (; step < k; ++step) KEEL_STEP
 #undef KEEL_STEP

@@ -20,19 +20,19 @@ constexpr std::int64_t kKeyChunk = 4096;
 std::int64_t whole(std::int64_t n, std::int64_t of) { return (n + of - 1) / of * of; }
 std::int64_t parts(std::int64_t n, std::int64_t of) { return (n + of - 1) / of; }
 
-// Keys a block: k and v of the block should leave most of the second-level cache to the rows. A function of the head
-// sizes and the machine alone, never of the number of queries, because the order of sums follows it.
+// Keys a block: every strip of rows reads k and v of the block again, so they should stay in half the second-level
+// cache. A function of the head sizes and the machine alone, never of the number of queries, because the order of sums
+// follows it.
 std::int64_t choose_key_block(std::int64_t bytes_a_key, const Machine& machine) {
   std::int64_t keys = kKeyBlock;
-  while (keys > 64 && keys * bytes_a_key > machine.l2_bytes * 3 / 8) keys /= 2;
+  while (keys > 64 && keys * bytes_a_key > machine.l2_bytes / 2) keys /= 2;
   return keys;
 }
 
-// Rows a task: as many as the cache holds beside a block of keys, fewer where threads would go idle.
-std::int64_t choose_row_block(std::int64_t bytes_a_row, std::int64_t key_block, std::int64_t rows, std::int64_t heads,
-                              int threads, const Machine& machine) {
-  const std::int64_t fitting = machine.l2_bytes * 6 / 10 / bytes_a_row - key_block;
-  std::int64_t block = std::clamp(fitting, kMinRows, kMaxRows);
+// Rows a task: many, as they share the packing of keys, but few enough for no thread to go idle. They need not fit into
+// a cache: between two blocks of keys a strip's q and o have time to come from memory.
+std::int64_t choose_row_block(std::int64_t rows, std::int64_t heads, int threads) {
+  std::int64_t block = kMaxRows;
   if (threads > 1) block = std::min(block, std::max(kMinRows, parts(rows * heads, kTasksPerThread * threads)));
   return whole(std::clamp<std::int64_t>(block, 1, std::max<std::int64_t>(rows, 1)), kRowGranule);
 }
@@ -101,9 +101,9 @@ Plan make_plan(const Problem& p, const Machine& machine, const Forced& forced, s
   tiles.key_chunk = whole(forced.tiles.key_chunk > 0 ? forced.tiles.key_chunk : kKeyChunk, tiles.key_block);
   tiles.row_block = forced.tiles.row_block > 0
                         ? whole(forced.tiles.row_block, kRowGranule)
-                        : choose_row_block(width, tiles.key_block, rows, heads, threads, machine);
+                        : choose_row_block(rows, heads, threads);
   because("blocks of ", tiles.row_block, " rows by ", tiles.key_block, " keys: (", p.d_k, " + ", p.d_v, ") × ", item,
-          " bytes a row and key in a second-level cache of ", machine.l2_bytes / 1024, " KiB");
+          " bytes a key in a second-level cache of ", machine.l2_bytes / 1024, " KiB");
 
   const std::int64_t row_tasks = std::max<std::int64_t>(heads * parts(rows, tiles.row_block), 1);
   const std::int64_t chunks = std::max<std::int64_t>(parts(longest, tiles.key_chunk), 1);
