@@ -91,11 +91,8 @@ HWY_NOINLINE void StreamedScoresTile(const float* HWY_RESTRICT q, const S* HWY_R
   }
 }
 
-// Rows that StreamedScores() computes for `rows` of them.
-HWY_INLINE int StreamedRows(int rows) { return rows == 3 ? 4 : rows == 5 ? 6 : rows; }
-
 // Scores of up to kRowTile rows against `keys` keys, whole panels of them, read in place; how many keys that were. None
-// where k does not lend itself to it. `q` is transposed, (d_k, StreamedRows(rows)).
+// where k does not lend itself to it. `q` is transposed, (d_k, TileRows(rows)).
 template <class S>
 HWY_INLINE std::int64_t StreamedScores(int rows, const float* q, const S* k, std::int64_t stride,
                                        std::int64_t column_stride, std::int64_t d_k, std::int64_t keys, float* s,
@@ -110,7 +107,7 @@ HWY_INLINE std::int64_t StreamedScores(int rows, const float* q, const S* k, std
                                 {from + kVectorRows * stride, stride, d_k, gap_keys * stride});
     }
   };
-  switch (StreamedRows(rows)) {
+  switch (TileRows(rows)) {
     case 1:
       stream(std::integral_constant<int, 1>());
       break;
@@ -128,7 +125,7 @@ HWY_INLINE std::int64_t StreamedScores(int rows, const float* q, const S* k, std
 
 // The queries as StreamedScores() wants them.
 HWY_INLINE void TransposeQueries(int rows, const float* q, std::ptrdiff_t ldq, std::int64_t d_k, float* columns) {
-  const int tile = StreamedRows(rows);
+  const int tile = TileRows(rows);
   for (std::int64_t c = 0; c < d_k; ++c) {
     for (int r = 0; r < tile; ++r) columns[c * tile + r] = q[r * ldq + c];
   }

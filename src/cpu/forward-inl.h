@@ -84,9 +84,8 @@ class ForwardTaskRunner {
                  call_.d_k, static_cast<T>(scale * kLog2E), scratch_.q + r * scratch_.ldq);
     }
     if (all_keys_.empty()) all_keys_ = {0, 0};
-    // The register tile reads whole tiles of rows.
-    const std::int64_t tail = (rows_ + kRowTile - 1) / kRowTile * kRowTile - rows_;
-    std::fill_n(scratch_.q + rows_ * scratch_.ldq, tail * scratch_.ldq, T{0});
+    const int last = static_cast<int>(rows_ % kRowTile);
+    std::fill_n(scratch_.q + rows_ * scratch_.ldq, (TileRows(last) - last) * scratch_.ldq, T{0});
     if (rows_ <= kRowTile && head_.k_len >= scratch_.panel) {
       TransposeQueries(static_cast<int>(rows_), scratch_.q, scratch_.ldq, call_.d_k, scratch_.q_columns);
     }
@@ -164,6 +163,10 @@ class ForwardTaskRunner {
         StreamValues(rows, needed, first, states);
         continue;
       }
+      if (const T* const v = AlignedValues(); v != nullptr && !masked && !have_values) {
+        SumValues(r, rows, needed, v + (first + needed.begin) * scratch_.ldv, scratch_.ldv, states);
+        continue;
+      }
       if (!have_values) {
         const Range all = Needed(0, rows_, block, first);
         values_begin_ = all.begin;
@@ -184,11 +187,21 @@ class ForwardTaskRunner {
     return rows_ <= kRowTile && head_.v.column_stride == 1 && call_.d_v == scratch_.ldv;
   }
 
+  // v, where it lies as packing would leave it. A block that a mask touches is packed all the same, to learn whether
+  // all of it is finite.
+  const T* AlignedValues() const {
+    const bool same = call_.dtype == (sizeof(T) == 8 ? DType::f64 : DType::f32) && head_.v.column_stride == 1 &&
+                      head_.v.row_stride == scratch_.ldv && call_.d_v == scratch_.ldv;
+    const bool aligned =
+        reinterpret_cast<std::uintptr_t>(head_.v.data) % (static_cast<std::size_t>(scratch_.lanes) * sizeof(T)) == 0;
+    return same && aligned ? static_cast<const T*>(head_.v.data) : nullptr;
+  }
+
   // Pass 4 for the only rows of a task, which read v in place.
   void StreamValues(std::int64_t rows, Range needed, std::int64_t first, const States<T>& states) {
     const hn::ScalableTag<T> d;
     T* const sum = scratch_.v;  // not packed into
-    std::fill_n(sum, kRowTile * scratch_.ldv, T{0});
+    std::fill_n(sum, TileRows(static_cast<int>(rows)) * scratch_.ldv, T{0});
     WithType<T>(call_.dtype, [&](auto* type) {
       using S = std::remove_const_t<std::remove_pointer_t<decltype(type)>>;
       const auto* const v = static_cast<const S*>(head_.v.data) + (first + needed.begin) * head_.v.row_stride;

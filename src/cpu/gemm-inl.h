@@ -151,15 +151,17 @@ HWY_NOINLINE void MatrixTile(const T* HWY_RESTRICT a, std::ptrdiff_t lda, const 
 #undef KEEL_PUT
 }
 
+// Rows that a tile computes for `rows` ≤ kRowTile of them: A and C have room for as many.
+HWY_INLINE int TileRows(int rows) { return rows == 3 ? 4 : rows == 5 ? 6 : rows; }
+
 template <int NV, Into kInto, bool kTransposed, class T, class S>
 HWY_INLINE void MatrixRows(int rows, const T* a, std::ptrdiff_t lda, const S* b, std::ptrdiff_t ldb, std::ptrdiff_t k,
                            const T* alpha, T* c, std::ptrdiff_t ldc) {
-  switch (rows) {
+  switch (TileRows(rows)) {
     case 1:
       return MatrixTile<1, NV, kInto, kTransposed>(a, lda, b, ldb, k, alpha, c, ldc);
     case 2:
       return MatrixTile<2, NV, kInto, kTransposed>(a, lda, b, ldb, k, alpha, c, ldc);
-    case 3:
     case 4:
       return MatrixTile<4, NV, kInto, kTransposed>(a, lda, b, ldb, k, alpha, c, ldc);
     default:
@@ -167,8 +169,7 @@ HWY_INLINE void MatrixRows(int rows, const T* a, std::ptrdiff_t lda, const S* b,
   }
 }
 
-// A product of `vectors` ≤ kTileVectors vectors for up to kRowTile rows of C. Rows up to the next tile size (1, 2, 4,
-// 6) are computed too, so A and C have room for them.
+// A product of `vectors` ≤ kTileVectors vectors for up to kRowTile rows of C.
 template <Into kInto, bool kTransposed, class T, class S>
 HWY_INLINE void Product(int rows, const T* a, std::ptrdiff_t lda, const S* b, std::ptrdiff_t ldb, std::ptrdiff_t k,
                         const T* alpha, T* c, std::ptrdiff_t ldc, std::ptrdiff_t vectors) {

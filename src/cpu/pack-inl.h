@@ -199,9 +199,10 @@ template <class T>
 HWY_NOINLINE void PackPanel(DType dtype, const Rows& k, std::int64_t j, std::int64_t keys, std::int64_t d_k,
                             std::int64_t width, T* HWY_RESTRICT panel) {
   constexpr std::int64_t tile_keys = kTileKeys<T>, small = kSmallSquare<T>;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
+  const hn::ScalableTag<T> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   if (const std::int64_t begin = keys / lanes * lanes; begin < keys) {
-    for (std::int64_t c = 0; c < d_k; ++c) std::fill_n(panel + c * width + begin, lanes, T{0});
+    for (std::int64_t c = 0; c < d_k; ++c) hn::Store(hn::Zero(d), d, panel + c * width + begin);
   }
   WithType<T>(dtype, [&](auto* type) {
     const std::int64_t stride = k.row_stride;

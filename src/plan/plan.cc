@@ -99,9 +99,8 @@ Plan make_plan(const Problem& p, const Machine& machine, const Forced& forced, s
   cpu::Tiles& tiles = plan.tiles;
   tiles.key_block = forced.tiles.key_block > 0 ? forced.tiles.key_block : choose_key_block(width, machine);
   tiles.key_chunk = whole(forced.tiles.key_chunk > 0 ? forced.tiles.key_chunk : kKeyChunk, tiles.key_block);
-  tiles.row_block = forced.tiles.row_block > 0
-                        ? whole(forced.tiles.row_block, kRowGranule)
-                        : choose_row_block(rows, heads, threads);
+  tiles.row_block =
+      forced.tiles.row_block > 0 ? whole(forced.tiles.row_block, kRowGranule) : choose_row_block(rows, heads, threads);
   because("blocks of ", tiles.row_block, " rows by ", tiles.key_block, " keys: (", p.d_k, " + ", p.d_v, ") × ", item,
           " bytes a key in a second-level cache of ", machine.l2_bytes / 1024, " KiB");
 

@@ -29,7 +29,7 @@ Array::Array(DType dtype, int rank, const std::array<std::int64_t, 4>& shape,
   const std::int64_t lead = static_cast<std::int64_t>(kGuard) + (aligned ? 0 : item);
   const std::int64_t used = empty ? 0 : (above - below + 1) * item;
   size_ = static_cast<std::size_t>(lead + used) + kGuard;
-  bytes_.reset(new unsigned char[size_]);
+  bytes_.reset(static_cast<unsigned char*>(::operator new[](size_, kVector)));
   std::memset(bytes_.get(), paint, size_);
   first_ = bytes_.get() + lead + (empty ? 0 : -below * item);
 }

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <new>
 #include <string>
 
 #include "keel/view.h"
@@ -80,6 +81,12 @@ class Array {
   std::string outside_writes() const;
 
  private:
+  // To a vector of any target, as the memory of large arrays often is.
+  static constexpr std::align_val_t kVector{64};
+  struct Delete {
+    void operator()(unsigned char* bytes) const { ::operator delete[](bytes, kVector); }
+  };
+
   void put(std::int64_t offset, double value);
 
   DType dtype_ = DType::f32;
@@ -87,7 +94,7 @@ class Array {
   unsigned char paint_ = 0;
   std::array<std::int64_t, 4> shape_{}, strides_{};
   std::size_t size_ = 0;
-  std::unique_ptr<unsigned char[]> bytes_;
+  std::unique_ptr<unsigned char[], Delete> bytes_;
   unsigned char* first_ = nullptr;  // the element of index 0
 };
 
