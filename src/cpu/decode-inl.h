@@ -141,6 +141,24 @@ HWY_INLINE std::int64_t StreamedScores(int, const T*, const S*, std::int64_t, st
 template <class T>
 HWY_INLINE void TransposeQueries(int, const T*, std::ptrdiff_t, std::int64_t, T*) {}
 
+// Scores against fewer keys than are worth packing, one after the other: the same chains, a lane each.
+constexpr std::int64_t kFewKeys = 2;
+template <class T, class S>
+HWY_INLINE void FewScores(int rows, const T* q, std::ptrdiff_t ldq, const S* k, std::ptrdiff_t stride,
+                          std::ptrdiff_t column_stride, std::ptrdiff_t d_k, std::ptrdiff_t keys, T* s,
+                          std::ptrdiff_t lds) {
+  const hn::CappedTag<T, 1> d;
+  for (std::ptrdiff_t y = 0; y < keys; ++y, k += stride) {
+    for (int r = 0; r < rows; ++r) {
+      auto sum = hn::Zero(d);
+      for (std::ptrdiff_t c = 0; c < d_k; ++c) {
+        sum = hn::MulAdd(hn::Set(d, q[r * ldq + c]), hn::Set(d, ToScalar<T>(k[c * column_stride])), sum);
+      }
+      s[r * lds + y] = hn::GetLane(sum);
+    }
+  }
+}
+
 // sum += p·v, where v is read once, from memory and in place: a few keys at a time, so that it is read front to back.
 template <class T, class S>
 HWY_INLINE void StreamedSum(int rows, const T* p, std::ptrdiff_t ldp, const S* v, std::ptrdiff_t ldv,

@@ -127,10 +127,16 @@ class ForwardTaskRunner {
     const std::int64_t begin = needed.begin / scratch_.panel * scratch_.panel;
     std::int64_t done = 0;
     WithType<T>(call_.dtype, [&](auto* type) {
-      const auto* const k = static_cast<decltype(type)>(head_.k.data) + (first + begin) * head_.k.row_stride;
-      done = StreamedScores(static_cast<int>(rows), scratch_.q_columns, k, head_.k.row_stride, head_.k.column_stride,
-                            call_.d_k, (needed.end - begin) / scratch_.panel * scratch_.panel, scratch_.s + begin,
-                            scratch_.lds);
+      const Rows& from = head_.k;
+      const auto* const k = static_cast<decltype(type)>(from.data) + (first + begin) * from.row_stride;
+      const int few = static_cast<int>(rows);
+      done = StreamedScores(few, scratch_.q_columns, k, from.row_stride, from.column_stride, call_.d_k,
+                            (needed.end - begin) / scratch_.panel * scratch_.panel, scratch_.s + begin, scratch_.lds);
+      if (const std::int64_t left = needed.end - begin - done; left > 0 && left <= kFewKeys) {
+        FewScores(few, scratch_.q, scratch_.ldq, k + done * from.row_stride, from.row_stride, from.column_stride,
+                  call_.d_k, left, scratch_.s + begin + done, scratch_.lds);
+        done += scratch_.panel;
+      }
     });
     return done / scratch_.panel;
   }
