@@ -76,7 +76,8 @@ class BackwardRunner {
     if (call_.dv) std::fill_n(scratch_.dv, (keys + kRowTile) * scratch_.ldv, T{0});
     // Blocks of rows from the last to the first, counted as places: under a window a block of keys then begins with
     // rows that the block before does not see, and comes last to those it shares with it. Rows after these see no
-    // earlier block of keys, and rows before them no later one, so nobody waits for what is left out.
+    // earlier block of keys, and rows before them no later one, so nobody waits for what is left out. Blocks that a
+    // mask hides from all rows are the first or the last ones.
     const Range seen = RowsThatSee(block);
     const std::int64_t step = f_.tiles.row_block, places = (rows_ + step - 1) / step;
     const auto tell = [&](std::int64_t place) {
@@ -143,7 +144,8 @@ class BackwardRunner {
     if (f_.window_right < kUnbounded)
       queries.begin = std::max(queries.begin, block.begin - f_.window_right - h_.diagonal);
     if (f_.window_left < kUnbounded) queries.end = std::min(queries.end, block.end + f_.window_left - h_.diagonal);
-    return queries.empty() ? Range{0, 0} : Range{queries.begin * f_.group, queries.end * f_.group};
+    if (queries.empty() || Clip(block, {h_.k_begin, h_.k_end}).empty()) return {0, 0};
+    return {queries.begin * f_.group, queries.end * f_.group};
   }
 
   void FindKeys(std::int64_t r, std::int64_t rows) {

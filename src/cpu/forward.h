@@ -58,8 +58,9 @@ struct ForwardHead {
   MutableRows out;
   std::int64_t n_q = 0;  // rows of out; those from q_len on are padding
   std::int64_t q_len = 0, k_len = 0;
-  std::int64_t diagonal = 0;               // query i has its diagonal at key i + diagonal
-  std::int64_t entry = 0, first_head = 0;  // as dropout counts them
+  std::int64_t k_begin = 0, k_end = INT64_MAX;  // what a mask that is the same for all queries leaves of the keys
+  std::int64_t diagonal = 0;                    // query i has its diagonal at key i + diagonal
+  std::int64_t entry = 0, first_head = 0;       // as dropout counts them
 
   Rows scale;         // column_stride unused: one value a row
   Rows mask, bias;    // columns are keys

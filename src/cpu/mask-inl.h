@@ -36,14 +36,16 @@ HWY_INLINE T SinkOf(const ForwardCall& call, const ForwardHead& head, std::int64
   return LoadOne<T>(call.sinks_dtype, head.sinks.data, g * head.sinks.head_stride) * static_cast<T>(kLog2E);
 }
 
-// The keys that lengths, causal mask and window leave to query i. Causal masks and windows need nothing else: a tile of
-// rows and keys is skipped where the ranges of its rows miss it, and needs no mask where they all cover it.
+// The keys that lengths, causal mask, window and a mask shared by all queries leave to query i. Causal masks and
+// windows need nothing else: a tile of rows and keys is skipped where the ranges of its rows miss it, and needs no mask
+// where they all cover it.
 HWY_INLINE Range VisibleKeys(const ForwardCall& call, const ForwardHead& head, std::int64_t i) {
   if (i >= head.q_len) return {0, 0};
   const std::int64_t at = i + head.diagonal;
   const std::int64_t begin = at > call.window_left ? at - call.window_left : 0;
   const std::int64_t end = call.window_right >= head.k_len - at ? head.k_len : at + call.window_right + 1;
-  return begin < end ? Range{begin, end} : Range{0, 0};
+  const Range range = Clip({begin, end}, {head.k_begin, head.k_end});
+  return range.empty() ? Range{0, 0} : range;
 }
 
 // The keys of `block` that any of the rows sees, {0, 0} when there are none.

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "conformance/generator.h"
@@ -144,6 +146,53 @@ TEST(Reproducible, RowsDoNotDependOnTheOthers) {
         EXPECT_EQ(std::memcmp(row.data() + h * d, out.data() + (h * n + i) * d, d * sizeof(float)), 0)
             << "row " << i << " of head " << h;
       }
+    }
+  }
+}
+
+// A mask that all queries share is a range of keys to the kernel; written out for every query it is not.
+TEST(Reproducible, ASharedMaskHasTheBitsOfADenseOne) {
+  static constexpr std::int64_t n = 150, d = 32, heads = 4, kv_heads = 2;
+  const auto masked = [](std::int64_t begin, std::int64_t end, std::int64_t hole) {
+    std::vector<std::uint8_t> mask(n, 0);
+    for (std::int64_t j = begin; j < end; ++j) mask[j] = j != hole;
+    return mask;
+  };
+  for (const auto& keys : {masked(0, n, -1), masked(0, 100, -1), masked(37, n, -1), masked(70, 71, -1),
+                           masked(64, 128, -1), masked(10, 140, 77), masked(0, 0, -1)}) {
+    std::vector<float> q(heads * n * d), k(kv_heads * n * d), v(kv_heads * n * d), dout(heads * n * d);
+    conformance::Generator random(12);
+    for (auto* x : {&q, &k, &v, &dout}) {
+      for (float& value : *x) value = static_cast<float>(random.normal());
+    }
+    for (std::int64_t j = 0; j < kv_heads * n; ++j) {  // what is hidden may hold anything
+      if (keys[j % n] == 0) k[j * d + 3] = v[j * d + 5] = NAN;
+    }
+    std::vector<std::uint8_t> dense;
+    for (std::int64_t i = 0; i < n; ++i) dense.insert(dense.end(), keys.begin(), keys.end());
+    const auto run = [&](const std::vector<std::uint8_t>& mask, std::int64_t rows, Causal causal) {
+      std::vector<float> out(heads * n * d), lse(heads * n), entropy(heads * n), dq(q.size()), dk(k.size()),
+          dv(v.size());
+      const auto of = [](auto& x, std::int64_t h) { return view(x.data(), {1, h, n, d}); };
+      const auto each = [](std::vector<float>& x) {
+        return MutableRowView{x.data(), DType::f32, {1, heads, n}, {heads * n, n, 1}};
+      };
+      const Options options = {.mask = view(reinterpret_cast<const bool*>(mask.data()), {1, 1, rows, n}),
+                               .causal = causal};
+      const TensorView q_view = of(q, heads), k_view = of(k, kv_heads), v_view = of(v, kv_heads);
+      run_forced(q_view, k_view, v_view, of(out, heads), options, {.lse = each(lse), .entropy = each(entropy)}, {});
+      BackwardInputs inputs = {.q = q_view, .k = k_view, .v = v_view, .out = of(out, heads), .lse = each(lse)};
+      inputs.dout = of(dout, heads);
+      run_forced(inputs, {.dq = of(dq, heads), .dk = of(dk, kv_heads), .dv = of(dv, kv_heads)}, options, {});
+      std::string bytes;
+      for (const auto* x : {&out, &lse, &entropy, &dq, &dk, &dv}) {
+        bytes.append(reinterpret_cast<const char*>(x->data()), x->size() * sizeof(float));
+      }
+      return bytes;
+    };
+    for (const Causal causal : {Causal::none, Causal::top_left}) {
+      EXPECT_EQ(run(keys, 1, causal) == run(dense, n, causal), true)
+          << std::count(keys.begin(), keys.end(), 1) << " keys, causal " << (causal != Causal::none);
     }
   }
 }
