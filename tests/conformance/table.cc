@@ -139,6 +139,8 @@ void add_values(List& list) {
            [](Case& c) { c.bias = BiasKind::minus_1e30, c.weights = Weights::q_dtype; });
   list.add(sized("everything_masked", DType::f32, {2, 2, 1, 9, 9, 4, 4}),
            [](Case& c) { c.mask = MaskKind::all, c.weights = Weights::f32, c.heads = true, c.sinks = true; });
+  list.add(sized("everything_masked_and_a_bias", DType::f32, {2, 2, 1, 9, 9, 4, 4}),
+           [](Case& c) { c.mask = MaskKind::all, c.mask_broadcast = {.h = true, .q = true}, c.bias = BiasKind::normal; });
 }
 
 // Sizes that cross every tile boundary, with what changes how tiles are classed.
