@@ -10,6 +10,7 @@
 
 #include "keel/keel.h"
 #include "options.h"
+#include "runtime/parallel.h"
 #include "sdpa.h"
 
 namespace keel::python {
@@ -187,6 +188,14 @@ NB_MODULE(_core, m) {
       nb::arg("dout").none(), nb::arg("dlse").none(), nb::arg("dq").none(), nb::arg("dk").none(), nb::arg("dv").none(),
       nb::arg("dbias").none(), nb::arg("dscale").none(), nb::arg("dsinks").none(), KEEL_OPTION_NAMES,
       "Writes the gradients that are not None.");
+
+  m.def(
+      "use_team",
+      [](std::uintptr_t run, std::uintptr_t size) {
+        keel::use_team(
+            {reinterpret_cast<decltype(keel::Team::run)>(run), reinterpret_cast<decltype(keel::Team::size)>(size)});
+      },
+      nb::arg("run"), nb::arg("size"), "Computes on the threads of an OpenMP library, given two of its functions.");
 
   m.def("merge", &merge_call, nb::arg("outs"), nb::arg("lses"), nb::arg("out").none(), nb::arg("lse").none(),
         "Joins results over disjoint sets of keys.");

@@ -4,6 +4,8 @@ import doctest
 import importlib
 import inspect
 import math
+import subprocess
+import sys
 
 import keel
 import keel.torch
@@ -321,6 +323,28 @@ def test_vmap_is_a_call_for_each_entry():
     per_entry = torch.func.vmap(torch.func.grad(lambda q, k, v: sdpa(q, k, v).square().sum()))(q, k, v)
     one = torch.func.grad(lambda q: F.scaled_dot_product_attention(q, k[1], v[1]).square().sum())(q[1])
     torch.testing.assert_close(per_entry[1], one)
+
+
+def test_torchs_own_threads_do_the_work():
+    """Where torch has a team of OpenMP threads, Keel starts none of its own."""
+    code = """
+import os, torch, keel.torch
+torch.set_num_threads(3)
+q = torch.randn(1, 8, 256, 64)
+torch.randn(2000, 2000).exp_()
+before = len(os.listdir("/proc/self/task"))
+out = keel.torch.scaled_dot_product_attention(q, q, q)
+after = len(os.listdir("/proc/self/task"))
+torch.set_num_threads(1)
+assert torch.equal(out, keel.torch.scaled_dot_product_attention(q, q, q))
+print(before, after)
+"""
+    if "ATen parallel backend: OpenMP" not in torch.__config__.parallel_info():
+        pytest.skip("torch has no OpenMP here")
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    before, after = map(int, ran.stdout.split())
+    assert before >= 3 and after == before
 
 
 def test_threads_follow_torch():

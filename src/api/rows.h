@@ -37,10 +37,9 @@ inline cpu::Rows rows_of(const HeadView& x, std::int64_t head) {
 
 // A mask that all queries of the group share, padding above all, leaves a range of keys: nothing else is computed.
 // Where it hides nothing within the range, the mask itself is not needed.
-inline cpu::ForwardHead with_shared_mask(cpu::ForwardHead head, std::int64_t group) {
+inline void take_shared_mask(cpu::ForwardHead& head, std::int64_t group) {
   const cpu::Rows mask = head.mask;
-  if (mask.data == nullptr || (mask.row_stride != 0 && head.n_q > 1) || (mask.head_stride != 0 && group > 1))
-    return head;
+  if (mask.data == nullptr || (mask.row_stride != 0 && head.n_q > 1) || (mask.head_stride != 0 && group > 1)) return;
   const auto visible = [&](std::int64_t j) {
     return static_cast<const std::uint8_t*>(mask.data)[j * mask.column_stride] != 0;
   };
@@ -51,7 +50,6 @@ inline cpu::ForwardHead with_shared_mask(cpu::ForwardHead head, std::int64_t gro
   head.k_end = end;
   while (begin < end && visible(begin)) ++begin;
   if (begin == end) head.mask = {};
-  return head;
 }
 
 inline cpu::ForwardHead head_of(const Problem& p, std::int64_t e, std::int64_t kv_head) {
@@ -60,32 +58,33 @@ inline cpu::ForwardHead head_of(const Problem& p, std::int64_t e, std::int64_t k
   const std::int64_t b = entry.batch, h = kv_head * group, q = entry.q_begin, k = entry.k_begin;
   const Options& o = p.options;
   const Outputs& out = p.outputs;
-  const cpu::ForwardHead head = {.q = rows_of(p.q, b, h, q),
-                                 .k = rows_of(p.k, b, kv_head, k),
-                                 .v = rows_of(p.v, b, kv_head, k),
-                                 .out = rows_of(p.out, b, h, q),
-                                 .n_q = entry.q_rows,
-                                 .q_len = entry.q_len,
-                                 .k_len = entry.k_len,
-                                 .diagonal = p.diagonal(entry),
-                                 .entry = e,
-                                 .first_head = h,
-                                 .scale = rows_of(o.scale_tensor, b, h, q),
-                                 .mask = rows_of(o.mask, b, h, q, k),
-                                 .bias = rows_of(o.bias, b, h, q, k),
-                                 .alibi = rows_of(o.alibi, h),
-                                 .sinks = rows_of(o.sinks, h),
-                                 .lse = rows_of(out.lse, b, h, q),
-                                 .max_logit = rows_of(out.max_logit, b, h, q),
-                                 .entropy = rows_of(out.entropy, b, h, q),
-                                 .max_weight = rows_of(out.max_weight, b, h, q),
-                                 .logit_mean = rows_of(out.logit_mean, b, h, q),
-                                 .logit_var = rows_of(out.logit_var, b, h, q),
-                                 .visible = rows_of(out.visible, b, h, q),
-                                 .weights = rows_of(out.weights, b, h, q, k),
-                                 .weights_before = k,
-                                 .weights_after = p.n_k - k - entry.k_len};
-  return with_shared_mask(head, group);
+  cpu::ForwardHead head = {.q = rows_of(p.q, b, h, q),
+                           .k = rows_of(p.k, b, kv_head, k),
+                           .v = rows_of(p.v, b, kv_head, k),
+                           .out = rows_of(p.out, b, h, q),
+                           .n_q = entry.q_rows,
+                           .q_len = entry.q_len,
+                           .k_len = entry.k_len,
+                           .diagonal = p.diagonal(entry),
+                           .entry = e,
+                           .first_head = h,
+                           .scale = rows_of(o.scale_tensor, b, h, q),
+                           .mask = rows_of(o.mask, b, h, q, k),
+                           .bias = rows_of(o.bias, b, h, q, k),
+                           .alibi = rows_of(o.alibi, h),
+                           .sinks = rows_of(o.sinks, h),
+                           .lse = rows_of(out.lse, b, h, q),
+                           .max_logit = rows_of(out.max_logit, b, h, q),
+                           .entropy = rows_of(out.entropy, b, h, q),
+                           .max_weight = rows_of(out.max_weight, b, h, q),
+                           .logit_mean = rows_of(out.logit_mean, b, h, q),
+                           .logit_var = rows_of(out.logit_var, b, h, q),
+                           .visible = rows_of(out.visible, b, h, q),
+                           .weights = rows_of(out.weights, b, h, q, k),
+                           .weights_before = k,
+                           .weights_after = p.n_k - k - entry.k_len};
+  take_shared_mask(head, group);
+  return head;
 }
 
 }  // namespace keel

@@ -231,7 +231,7 @@ class BackwardRunner {
       const Range block = {first, std::min(first + f_.tiles.key_block, h_.k_len)};
       PackPanels(h_.k, block, f_.d_k, scratch_.k_panels);
       FindNeeded(rows, block);
-      Products(rows, scratch_.q, scratch_.ldk, scratch_.k_panels, f_.d_k, scratch_.s);
+      Products(rows, scratch_.q, scratch_.ldk, scratch_.k_panels, f_.d_k, scratch_.s, nothing);
       for (std::int64_t x = 0; x < rows; ++x) {
         const Range computed = Computed(x);
         if (computed.empty()) continue;
@@ -288,16 +288,22 @@ class BackwardRunner {
     return BlockOfRow(HeadOf(r + x), Query(r + x), scratch_.keys[x], block, block.begin, computed);
   }
 
-  // to = a·panels for what is needed: q·kᵀ and do·vᵀ.
-  void Products(std::int64_t rows, const T* a, std::int64_t lda, const T* panels, std::int64_t d, T* to) {
+  static constexpr auto nothing = [](auto...) {};
+
+  // to = a·panels for what is needed: q·kᵀ and do·vᵀ. Calls before() for every tile of rows and keys.
+  template <class Before>
+  void Products(std::int64_t rows, const T* a, std::int64_t lda, const T* panels, std::int64_t d, T* to,
+                const Before& before) {
     const std::int64_t width = scratch_.panel;
     for (std::int64_t y = 0; y < f_.tiles.key_block; y += width) {
       for (std::int64_t x = 0; x < rows; x += kRowTile) {
         const Range needed = scratch_.needed[x / kRowTile];
         if (needed.end <= y || needed.begin >= y + width) continue;
         const std::int64_t vectors = (std::min(needed.end - y, width) + scratch_.lanes - 1) / scratch_.lanes;
-        Scores<T>(static_cast<int>(std::min<std::int64_t>(kRowTile, rows - x)), a + x * lda, lda, panels + y * d, d,
-                  vectors, to + x * scratch_.lds + y, scratch_.lds);
+        const std::int64_t tile_rows = std::min<std::int64_t>(kRowTile, rows - x);
+        before(x, tile_rows, needed, y);
+        Scores<T>(static_cast<int>(tile_rows), a + x * lda, lda, panels + y * d, d, vectors, to + x * scratch_.lds + y,
+                  scratch_.lds);
       }
     }
   }
@@ -306,9 +312,12 @@ class BackwardRunner {
   void TakeBlock(std::int64_t r, std::int64_t rows, Range block) {
     const std::int64_t keys = block.end - block.begin;
     FindNeeded(rows, block);
-    Products(rows, scratch_.q, scratch_.ldk, scratch_.k_panels, f_.d_k, scratch_.s);  // pass 1
+    const auto ask = [&](std::int64_t x, std::int64_t tile_rows, Range needed, std::int64_t y) {
+      AskForDenseTerms(f_, h_, r + x, tile_rows, needed, block.begin, y);
+    };
+    Products(rows, scratch_.q, scratch_.ldk, scratch_.k_panels, f_.d_k, scratch_.s, ask);  // pass 1
     if (call_.needs_ds()) {
-      Products(rows, scratch_.dout, scratch_.ldv, scratch_.v_panels, f_.d_v, scratch_.t);  // pass 4: dp
+      Products(rows, scratch_.dout, scratch_.ldv, scratch_.v_panels, f_.d_v, scratch_.t, nothing);  // pass 4: dp
     }
     masked_ = false;
     for (std::int64_t x = 0; x < rows; ++x) {

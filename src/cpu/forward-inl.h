@@ -110,6 +110,7 @@ class ForwardTaskRunner {
         PackPanel<T>(call_.dtype, head_.k, j, keys, call_.d_k, width, packed);
         scratch_.packed[panel] = 1;
       }
+      AskForDenseTerms(call_, head_, task_.row_begin + r, rows, needed, first, panel * width);
       // Of the last panel only the vectors that hold a key; what else it had in s is hidden with the masks.
       const std::int64_t left = needed.end - panel * width;
       const std::int64_t vectors = (std::min(left, width) + scratch_.lanes - 1) / scratch_.lanes;

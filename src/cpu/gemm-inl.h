@@ -36,11 +36,6 @@ enum class Into { kSet, kAdd, kExtend };
 
 constexpr std::ptrdiff_t kRowsAhead = 16;
 
-// Asks for a line of memory, into the second-level cache: the first would hold one of its few fill buffers until it
-// comes. AskNear() has the first bring what the second has.
-HWY_INLINE void AskFor(const void* line) { __builtin_prefetch(line, /*to write*/ 0, /*locality*/ 2); }
-HWY_INLINE void AskNear(const void* line) { __builtin_prefetch(line, /*to write*/ 0, /*locality*/ 3); }
-
 // bf16 that extends a sum comes as words of two columns: C's vectors are the even columns of two, then the odd ones,
 // until StoreInterleaved2() puts them right.
 template <int NV, class T, class S>

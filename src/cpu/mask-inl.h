@@ -102,6 +102,30 @@ struct DenseScratch {
   std::uint8_t* mask = nullptr;
 };
 
+// Asks for what bias and mask have about the keys of `needed` in rows [r, r + rows), a few lines before each panel from
+// `y` on is computed: rows lie far apart, and every one would begin with a wait for memory. What lies on a page that
+// the processor does not know yet is not always brought by asking, so one byte a row is read in earnest, all rows'
+// together. `needed` and `y` count from key `first` on.
+HWY_INLINE void AskForDenseTerms(const ForwardCall& call, const ForwardHead& head, std::int64_t r, std::int64_t rows,
+                                 Range needed, std::int64_t first, std::int64_t y) {
+  constexpr std::int64_t kStep = 64, kLine = 64;
+  const bool begins = y <= needed.begin;
+  if (!begins && y % kStep != 0) return;
+  const Range keys = Clip(needed, {y, y + kStep});
+  const auto ask = [&](const Rows& from, std::int64_t item) {
+    if (from.data == nullptr || from.column_stride != 1) return;
+    for (std::int64_t x = 0, g = r % call.group, i = r / call.group; x < rows; ++x) {
+      const auto* const row =
+          static_cast<const std::uint8_t*>(from.data) + (g * from.head_stride + i * from.row_stride + first) * item;
+      if (begins) static_cast<void>(*static_cast<const volatile std::uint8_t*>(row + keys.begin * item));
+      for (std::int64_t at = keys.begin * item; at < keys.end * item; at += kLine) AskFor(row + at);
+      if (++g == call.group) g = 0, ++i;
+    }
+  };
+  ask(head.bias, size_of(call.bias_dtype));
+  ask(head.mask, 1);
+}
+
 // Lanes of T where the bytes are not 0.
 template <class D>
 HWY_INLINE hn::Mask<D> LoadByteMask(D d, const std::uint8_t* bytes) {
@@ -134,22 +158,29 @@ HWY_NOINLINE std::int64_t ApplyDenseTerms(const ForwardCall& call, const Forward
   const hn::ScalableTag<T> d;
   const auto n = static_cast<std::int64_t>(hn::Lanes(d));
   const Range seen = row.seen;
+  // Both are read where they lie if they lie as they are needed; what is beside `seen` is never used.
+  const bool whole = seen.begin == row.computed.begin && seen.end == row.computed.end;
+  const T* biases = scratch.bias;
+  const std::uint8_t* bytes = scratch.mask;
   if (head.bias.data != nullptr) {
     const std::int64_t at = row.g * head.bias.head_stride + row.i * head.bias.row_stride +
                             (row.first + seen.begin) * head.bias.column_stride;
-    std::fill(scratch.bias + row.computed.begin, scratch.bias + row.computed.end, T{0});
-    LoadRow<T>(call.bias_dtype, head.bias.data, at, head.bias.column_stride, seen.end - seen.begin, T{1},
-               scratch.bias + seen.begin);
+    if (whole && head.bias.column_stride == 1 && call.bias_dtype == (sizeof(T) == 8 ? DType::f64 : DType::f32)) {
+      biases = static_cast<const T*>(head.bias.data) + at - seen.begin;
+    } else {
+      LoadRow<T>(call.bias_dtype, head.bias.data, at, head.bias.column_stride, seen.end - seen.begin, T{1},
+                 scratch.bias + seen.begin);
+    }
   }
   if (head.mask.data != nullptr) {
     const std::int64_t at = row.g * head.mask.head_stride + row.i * head.mask.row_stride +
                             (row.first + seen.begin) * head.mask.column_stride;
-    const auto* bytes = static_cast<const std::uint8_t*>(head.mask.data) + at;
-    std::uint8_t* const to = scratch.mask + seen.begin;
-    if (head.mask.column_stride == 1) {
-      std::memcpy(to, bytes, static_cast<std::size_t>(seen.end - seen.begin));
+    const auto* const from = static_cast<const std::uint8_t*>(head.mask.data) + at;
+    if (whole && head.mask.column_stride == 1) {
+      bytes = from - seen.begin;
     } else {
-      for (std::int64_t x = 0; x < seen.end - seen.begin; ++x) to[x] = bytes[x * head.mask.column_stride];
+      std::uint8_t* const to = scratch.mask + seen.begin;
+      for (std::int64_t x = 0; x < seen.end - seen.begin; ++x) to[x] = from[x * head.mask.column_stride];
     }
   }
   const bool capped = call.softcap > 0, biased = head.bias.data != nullptr, masked = head.mask.data != nullptr;
@@ -169,7 +200,7 @@ HWY_NOINLINE std::int64_t ApplyDenseTerms(const ForwardCall& call, const Forward
     auto keep = hn::And(hn::Ge(at, begin), hn::Lt(at, end));
     if (capped) v = hn::Mul(cap_out, Tanh(d, hn::Mul(v, cap_in)));
     if (biased) {
-      const auto bias = hn::Load(d, scratch.bias + x);
+      const auto bias = hn::LoadU(d, biases + x);
       v = hn::Add(v, InUnitsOfLog2(d, bias));
       keep = hn::And(keep, hn::Ne(bias, hidden));
     }
@@ -177,7 +208,7 @@ HWY_NOINLINE std::int64_t ApplyDenseTerms(const ForwardCall& call, const Forward
       const auto distance = hn::Abs(hn::Sub(hn::Set(d, static_cast<T>(diagonal - x)), hn::Iota(d, T{0})));
       v = hn::NegMulAdd(hn::Set(d, slope), distance, v);
     }
-    if (masked) keep = hn::And(keep, LoadByteMask(d, scratch.mask + x));
+    if (masked) keep = hn::And(keep, LoadByteMask(d, bytes + x));
     visible += static_cast<std::int64_t>(hn::CountTrue(d, keep));
     hn::Store(hn::IfThenElse(keep, v, hidden), d, s + x);
   }

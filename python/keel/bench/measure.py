@@ -77,16 +77,9 @@ def calls(row: Row) -> tuple[list[Callable[[], object]], Callable[[], object]]:
     )
 
 
-SETTLING = 0.01  # seconds
-
-
-def _block(call: Callable[[], object], count: int, settling: float = 0.0) -> float:
-    """Seconds a call, over `count` calls after one that is not timed, or as many as `settling` seconds take: caches are
-    still the other library's, and the threads of a pool spin for milliseconds before they leave their core."""
-    end = time.perf_counter() + settling
+def _block(call: Callable[[], object], count: int) -> float:
+    """Seconds a call, over `count` calls after one that is not timed: caches are still the other library's."""
     call()
-    while time.perf_counter() < end:
-        call()
     begin = time.perf_counter()
     for _ in range(count):
         call()
@@ -107,7 +100,7 @@ def measure(row: Row, threads: int, seconds: float) -> Result:
     rounds = 0
     while rounds < 3 or time.perf_counter() < end:
         for side in (0, 1) if rounds % 2 == 0 else (1, 0):
-            times[side].append(_block(pair[side], counts[side], SETTLING if threads > 1 else 0.0))
+            times[side].append(_block(pair[side], counts[side]))
         rounds += 1
     return Result(row, threads, statistics.median(times[0]), statistics.median(times[1]), rounds)
 

@@ -6,9 +6,12 @@ replace                        routes F.scaled_dot_product_attention of an exist
 Monitor                        watches the softmax of a model, per layer and head, while it trains or runs
 """
 
+from keel.torch import _threads
 from keel.torch._attention import Attention, Statistics, attention
 from keel.torch._monitor import Monitor
 from keel.torch._replace import replace
 from keel.torch._sdpa import scaled_dot_product_attention
 
 __all__ = ["Attention", "Monitor", "Statistics", "attention", "replace", "scaled_dot_product_attention"]
+
+_threads.share()

@@ -17,9 +17,10 @@ from keel import _core
 from keel.torch import _observe
 from keel.torch import _operator as operator
 
-_is_compiling = torch.compiler.is_compiling
+_is_traced = torch.compiler.is_dynamo_compiling  # what else traces has tensors of its own type, or a mode
 _is_grad_enabled = torch.is_grad_enabled
 _empty_like = torch.empty_like
+_is_neg = Tensor.is_neg
 _threads = torch.get_num_threads
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._len_torch_function_stack
@@ -53,15 +54,13 @@ def scaled_dot_product_attention(
     torch.Size([2, 8, 128, 64])
     """
     if (
-        not _is_compiling()
+        not _is_traced()
         and type(query) is Tensor
         and type(key) is Tensor
         and type(value) is Tensor
         and dropout_p == 0.0
         and (attn_mask is None or (type(attn_mask) is Tensor and not is_causal and not attn_mask.requires_grad))
-        and not (
-            query.is_neg() or key.is_neg() or value.is_neg()
-        )  # memory that holds the numbers with their sign turned
+        and not (_is_neg(query) or _is_neg(key) or _is_neg(value))  # memory with the sign turned
         and not (_dispatch_modes() or _function_modes() or _autocast())
         and _transform() is None
         and _tracing() is None
