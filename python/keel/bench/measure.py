@@ -77,30 +77,39 @@ def calls(row: Row) -> tuple[list[Callable[[], object]], Callable[[], object]]:
     )
 
 
-def _block(call: Callable[[], object], count: int) -> float:
-    """Seconds a call, over `count` calls after one that is not timed: caches are still the other library's."""
-    call()
+def _seconds(call: Callable[[], object], count: int = 1) -> float:
+    """Seconds a call, over `count` calls."""
     begin = time.perf_counter()
     for _ in range(count):
         call()
     return (time.perf_counter() - begin) / count
 
 
+LONG = 0.5  # seconds: beyond, a first call is like any other
+
+
 def measure(row: Row, threads: int, seconds: float) -> Result:
     """Medians of blocks in turns, for about `seconds`, at least three rounds."""
     torch.set_num_threads(threads)
     peers, ours = calls(row)
-    once = [_block(call, 1) for call in (*peers, ours)]
-    peer = peers[min(range(len(peers)), key=once.__getitem__)]
+
+    def settled(call: Callable[[], object]) -> float:
+        first = _seconds(call)
+        return first if first > LONG else _seconds(call)
+
+    peer = min(peers, key=settled) if len(peers) > 1 else peers[0]
     pair = (peer, ours)
+    once = [settled(call) for call in pair]
     # A block is long enough for the clock and for the first calls' effects to fade, and short enough for many rounds.
-    counts = [max(1, math.ceil(min(0.02, seconds / 20) / max(_block(call, 1), 1e-7))) for call in pair]
+    counts = [max(1, math.ceil(min(0.02, seconds / 20) / max(each, 1e-7))) for each in once]
     times: tuple[list[float], list[float]] = ([], [])
     end = time.perf_counter() + seconds
     rounds = 0
     while rounds < 3 or time.perf_counter() < end:
         for side in (0, 1) if rounds % 2 == 0 else (1, 0):
-            times[side].append(_block(pair[side], counts[side]))
+            if once[side] <= LONG:
+                pair[side]()  # caches are still the other library's
+            times[side].append(_seconds(pair[side], counts[side]))
         rounds += 1
     return Result(row, threads, statistics.median(times[0]), statistics.median(times[1]), rounds)
 
