@@ -4,4 +4,5 @@
 #include "keel/attention.h"
 #include "keel/dtype.h"
 #include "keel/error.h"
+#include "keel/threads.h"
 #include "keel/view.h"

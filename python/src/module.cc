@@ -10,7 +10,6 @@
 
 #include "keel/keel.h"
 #include "options.h"
-#include "runtime/parallel.h"
 #include "sdpa.h"
 
 namespace keel::python {

@@ -80,7 +80,9 @@ class BiasSums {
 // Whether every pair of a query and a key belongs to some task. A mask that all queries share may hide whole blocks.
 bool covers_all_pairs(const Problem& p) {
   const Options& o = p.options;
-  return !p.packed() && !o.mask.given() && o.q_lengths.empty() && o.k_lengths.empty() && o.causal == Causal::none &&
+  const auto& mask = o.mask.strides;
+  if (o.mask.given() && is_shared(mask[1], mask[2], p.n_q, p.q_heads / p.kv_heads)) return false;
+  return !p.packed() && o.q_lengths.empty() && o.k_lengths.empty() && o.causal == Causal::none &&
          o.window.left >= p.n_q + p.n_k && o.window.right >= p.n_q + p.n_k;
 }
 

@@ -35,11 +35,16 @@ inline cpu::Rows rows_of(const HeadView& x, std::int64_t head) {
   return {address(x, head * x.strides[0]), x.strides[0], 0, 0};
 }
 
-// A mask that all queries of the group share, padding above all, leaves a range of keys: nothing else is computed.
-// Where it hides nothing within the range, the mask itself is not needed.
+// Whether all queries of a group of heads share a mask of these strides, as they do one for padding.
+inline bool is_shared(std::int64_t head_stride, std::int64_t row_stride, std::int64_t n_q, std::int64_t group) {
+  return (row_stride == 0 || n_q <= 1) && (head_stride == 0 || group <= 1);
+}
+
+// A mask that all queries share leaves a range of keys: nothing else is computed. Where it hides nothing within the
+// range, the mask itself is not needed.
 inline void take_shared_mask(cpu::ForwardHead& head, std::int64_t group) {
   const cpu::Rows mask = head.mask;
-  if (mask.data == nullptr || (mask.row_stride != 0 && head.n_q > 1) || (mask.head_stride != 0 && group > 1)) return;
+  if (mask.data == nullptr || !is_shared(mask.head_stride, mask.row_stride, head.n_q, group)) return;
   const auto visible = [&](std::int64_t j) {
     return static_cast<const std::uint8_t*>(mask.data)[j * mask.column_stride] != 0;
   };

@@ -15,7 +15,7 @@ constexpr std::int64_t kMaxRows = 768;       // beyond that packing is a hundred
 constexpr std::int64_t kMinRows = 96;        // below that packing shows
 constexpr std::int64_t kTasksPerThread = 4;  // enough for uneven tasks to even out
 constexpr double kWakeFlops = 2e6;           // waking another thread costs about as much as this many,
-constexpr double kCallFlops = 3e5;           // calling one of a team, which waits without sleeping, as this many
+constexpr double kCallFlops = 1.5e5;         // and calling a team, which waits awake for a while, as this many a thread
 constexpr std::int64_t kKeyBlock = 512;
 constexpr std::int64_t kKeyChunk = 4096;
 
@@ -74,7 +74,8 @@ template <class Because>
 int choose_threads(const Problem& p, const Machine& machine, const Forced& forced, double flops,
                    const Because& because) {
   const int threads = p.options.threads > 0 ? p.options.threads : machine.threads;
-  if (threads <= 1 || forced.share_small || flops >= (has_team(threads) ? kCallFlops : kWakeFlops)) return threads;
+  if (threads <= 1 || forced.share_small) return threads;
+  if (flops >= (has_team(threads) ? std::min(kCallFlops * threads, kWakeFlops) : kWakeFlops)) return threads;
   because("one thread: ", flops / 1e6, " MFLOP are done before another begins");
   return 1;
 }

@@ -1,11 +1,13 @@
 #include "runtime/parallel.h"
 
+#include <pthread.h>
 #include <tbb/global_control.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cfenv>
 #include <exception>
 #include <thread>
 #include <vector>
@@ -13,56 +15,70 @@
 namespace keel {
 namespace {
 
-std::atomic<int (*)()> team_size = nullptr;
+std::atomic<decltype(Team::size)> team_size = nullptr;
 std::atomic<decltype(Team::run)> team_run = nullptr;
 
-// Calls body() on at most `workers` threads, the calling one among them.
+// Calls body() on at most `workers` threads of those that run(…, threads, …) starts. A team is asked for all of its
+// threads (0), as its own programs do, since one of another size would be made anew for the next; those that are too
+// many leave at once.
 template <class Body>
-void run_on(int workers, const Body& body) {
-#ifdef __SANITIZE_THREAD__
-  // A thread sanitizer cannot look into oneTBB, which is not built for it, and would take its every hand-over for a
-  // race. Threads of the standard library do the same tasks where it can see them.
-  std::vector<std::jthread> others;
-  for (int i = 1; i < workers; ++i) others.emplace_back(body);
-  body();
-#else
-  tbb::task_arena arena(workers);
-  arena.execute([&] {
-    tbb::parallel_for(
-        0, workers, [&](int) { body(); }, tbb::simple_partitioner());
-  });
-#endif
-}
-
-// The same by the threads of a team. All of them are called, as its own programs do: a team of another size would be
-// made anew for the next. Those that are too many leave at once.
-template <class Body>
-void run_on(decltype(Team::run) run, int workers, const Body& body) {
+void run_on(decltype(Team::run) run, unsigned threads, int workers, const Body& body) {
   struct Call {
     const Body& body;
-    std::atomic<int> places;
+    std::thread::id caller;
+    std::atomic<int> places;  // for others
+    std::fenv_t floating_point;
     std::atomic<bool> failed = false;
     std::exception_ptr error = nullptr;
-  } call{body, workers};
+  } call{body, std::this_thread::get_id(), workers - 1, {}};
+  std::fegetenv(&call.floating_point);
   const auto join = [](void* data) {
     Call& each = *static_cast<Call*>(data);
-    if (each.places-- <= 0) return;
+    if (std::this_thread::get_id() != each.caller && each.places-- <= 0) return;
+    std::fenv_t own;
+    std::fegetenv(&own);
+    std::fesetenv(&each.floating_point);  // denormals and rounding are the caller's on every thread
     try {
       each.body();
     } catch (...) {  // which must not go through the team's own frames
       if (!each.failed.exchange(true)) each.error = std::current_exception();
     }
+    std::fesetenv(&own);
   };
-  constexpr unsigned kAll = 0, kNoFlags = 0;
-  run(join, &call, kAll, kNoFlags);
+  constexpr unsigned kNoFlags = 0;
+  run(join, &call, threads, kNoFlags);
   if (call.error) std::rethrow_exception(call.error);
 }
+
+#ifdef __SANITIZE_THREAD__
+// A thread sanitizer cannot look into oneTBB, which is not built for it, and would take its every hand-over for a race.
+// Threads of the standard library do the same tasks where it can see them.
+template <class Body>
+void run_on(int workers, const Body& body) {
+  const auto start = [](void (*work)(void*), void* data, unsigned threads, unsigned) {
+    std::vector<std::jthread> others;
+    for (unsigned i = 1; i < threads; ++i) others.emplace_back(work, data);
+    work(data);
+  };
+  run_on(start, static_cast<unsigned>(workers), workers, body);
+}
+#else
+template <class Body>
+void run_on(int workers, const Body& body) {
+  tbb::task_arena arena(workers);
+  arena.execute([&] {
+    tbb::parallel_for(
+        0, workers, [&](int) { body(); }, tbb::simple_partitioner());
+  });
+}
+#endif
 
 }  // namespace
 
 void use_team(Team team) {
+  [[maybe_unused]] static const int forks = pthread_atfork(nullptr, nullptr, [] { team_run = nullptr; });
   team_size = team.size;
-  team_run = team.run;
+  team_run = team.size != nullptr ? team.run : nullptr;
 }
 
 bool has_team(int threads) { return team_run != nullptr && threads <= team_size.load()(); }
@@ -83,7 +99,8 @@ void parallel_tasks(std::int64_t count, int threads, const std::function<void(st
     for (std::int64_t i = next++; i < count; i = next++) work(i);
   };
   if (by_team) {
-    run_on(team_run.load(), workers, take);
+    constexpr unsigned kAll = 0;
+    run_on(team_run.load(), kAll, workers, take);
   } else {
     run_on(workers, take);
   }

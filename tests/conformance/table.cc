@@ -139,8 +139,9 @@ void add_values(List& list) {
            [](Case& c) { c.bias = BiasKind::minus_1e30, c.weights = Weights::q_dtype; });
   list.add(sized("everything_masked", DType::f32, {2, 2, 1, 9, 9, 4, 4}),
            [](Case& c) { c.mask = MaskKind::all, c.weights = Weights::f32, c.heads = true, c.sinks = true; });
-  list.add(sized("everything_masked_and_a_bias", DType::f32, {2, 2, 1, 9, 9, 4, 4}),
-           [](Case& c) { c.mask = MaskKind::all, c.mask_broadcast = {.h = true, .q = true}, c.bias = BiasKind::normal; });
+  list.add(sized("everything_masked_and_a_bias", DType::f32, {2, 2, 1, 9, 9, 4, 4}), [](Case& c) {
+    c.mask = MaskKind::all, c.mask_broadcast = {.h = true, .q = true}, c.bias = BiasKind::normal;
+  });
 }
 
 // Sizes that cross every tile boundary, with what changes how tiles are classed.
@@ -170,6 +171,10 @@ void add_large(List& list) {
            [](Case& c) { c.causal = Causal::bottom_right, c.softcap = 5.0; });
   list.add(sized("large_bias", DType::bf16, {1, 2, 2, 200, 300, 48, 48}),
            [](Case& c) { c.bias = BiasKind::minus_inf, c.bias_broadcast = {.b = true}; });
+  list.add(sized("large_bias_of_whole_panels", DType::f32, {1, 4, 2, 130, 576, 32, 32}),
+           [](Case& c) { c.bias = BiasKind::normal, c.mask = MaskKind::random; });
+  list.add(sized("large_mask_of_whole_panels", DType::f64, {1, 2, 2, 70, 320, 16, 16}),
+           [](Case& c) { c.mask = MaskKind::random, c.mask_broadcast = {.h = true}; });
   list.add(sized("large_sinks", DType::f64, {1, 2, 1, 200, 400, 16, 16}),
            [](Case& c) { c.sinks = true, c.alibi = true, c.scale = ScaleKind::per_query, c.dlse = true; });
   list.add(sized("large_huge_scores", DType::f32, {1, 1, 1, 200, 700, 64, 16}),

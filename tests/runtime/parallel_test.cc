@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cfenv>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -55,6 +56,28 @@ TEST_F(Parallel, NoMoreMembersWorkThanAskedFor) {
   }
   EXPECT_LE(most, 2);
   EXPECT_EQ(calls, 50);
+}
+
+TEST_F(Parallel, TheCallerIsAmongThem) {
+  for (int round = 0; round < 50; ++round) {
+    std::atomic<bool> called = false;
+    const auto caller = std::this_thread::get_id();
+    parallel_tasks(2, 2, [&](std::int64_t) {
+      if (std::this_thread::get_id() == caller) called = true;
+      while (!called) std::this_thread::yield();  // for ever, were both of them others
+    });
+  }
+}
+
+TEST_F(Parallel, EveryMemberRoundsAsTheCallerDoes) {
+  std::fesetround(FE_UPWARD);
+  std::atomic<int> arrived = 0, upward = 0;
+  parallel_tasks(4, 4, [&](std::int64_t) {
+    if (std::fegetround() == FE_UPWARD) ++upward;
+    for (++arrived; arrived < 4;) std::this_thread::yield();  // one task a thread
+  });
+  std::fesetround(FE_TONEAREST);
+  EXPECT_EQ(upward, 4);
 }
 
 TEST_F(Parallel, AMemberMoreOrLessLosesNothing) {

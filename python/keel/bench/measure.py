@@ -100,6 +100,7 @@ def measure(row: Row, threads: int, seconds: float) -> Result:
     peer = min(peers, key=settled) if len(peers) > 1 else peers[0]
     pair = (peer, ours)
     once = [settled(call) for call in pair]
+    warm = max(once) <= LONG
     # A block is long enough for the clock and for the first calls' effects to fade, and short enough for many rounds.
     counts = [max(1, math.ceil(min(0.02, seconds / 20) / max(each, 1e-7))) for each in once]
     times: tuple[list[float], list[float]] = ([], [])
@@ -107,7 +108,7 @@ def measure(row: Row, threads: int, seconds: float) -> Result:
     rounds = 0
     while rounds < 3 or time.perf_counter() < end:
         for side in (0, 1) if rounds % 2 == 0 else (1, 0):
-            if once[side] <= LONG:
+            if warm:
                 pair[side]()  # caches are still the other library's
             times[side].append(_seconds(pair[side], counts[side]))
         rounds += 1

@@ -18,13 +18,13 @@ def share() -> bool:
     """Lets Keel compute on torch's threads, where torch has such a team; elsewhere Keel goes on with its own."""
     if "ATen parallel backend: OpenMP" not in torch.__config__.parallel_info():
         return False
-    try:
-        library = ctypes.CDLL(str(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so"))  # loaded already
-        run, size = (
-            ctypes.cast(getattr(library, name), ctypes.c_void_p).value
-            for name in ("GOMP_parallel", "omp_get_max_threads")
-        )
-    except (OSError, AttributeError):
-        return False
-    _core.use_team(run, size)
-    return True
+    for path in (None, Path(torch.__file__).with_name("lib") / "libtorch_cpu.so"):  # both are loaded already
+        try:
+            library = ctypes.CDLL(path and str(path))
+            run, size = library.GOMP_parallel, library.omp_get_max_threads
+        except (OSError, AttributeError):
+            continue
+        if size() == torch.get_num_threads():  # or it is not the library that torch uses
+            _core.use_team(*(ctypes.cast(function, ctypes.c_void_p).value for function in (run, size)))
+            return True
+    return False
