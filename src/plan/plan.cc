@@ -186,7 +186,7 @@ Plan make_plan(const BackwardProblem& problem, const Machine& machine, const For
   const auto fits = [&](std::int64_t keys) {
     return keys * (3 * p.d_k + 2 * p.d_v) * item <= machine.l2_bytes * 2 / 3;
   };
-  tiles.key_block = extent.keys >= 4 * 384 && fits(384) ? 384 : fits(192) ? 192 : fits(128) ? 128 : 64;
+  tiles.key_block = extent.keys / 384 >= 4 && fits(384) ? 384 : fits(192) ? 192 : fits(128) ? 128 : 64;
   if (forced.tiles.row_block > 0) tiles.row_block = whole(forced.tiles.row_block, kRowGranule);
   if (forced.tiles.key_block > 0) tiles.key_block = forced.tiles.key_block;
   tiles.key_chunk = tiles.key_block;
