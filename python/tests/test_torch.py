@@ -4,8 +4,6 @@ import doctest
 import importlib
 import inspect
 import math
-import subprocess
-import sys
 
 import keel
 import keel.torch
@@ -335,56 +333,6 @@ def test_vmap_is_a_call_for_each_entry():
     per_entry = torch.func.vmap(torch.func.grad(lambda q, k, v: sdpa(q, k, v).square().sum()))(q, k, v)
     one = torch.func.grad(lambda q: F.scaled_dot_product_attention(q, k[1], v[1]).square().sum())(q[1])
     torch.testing.assert_close(per_entry[1], one)
-
-
-def run_alone(code):
-    """What a program prints that may set threads as it likes."""
-    code = "import torch, keel.torch\nfrom keel.torch import scaled_dot_product_attention as sdpa\n" + code
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
-
-
-@pytest.mark.skipif("OpenMP" not in torch.__config__.parallel_info(), reason="torch has no OpenMP threads here")
-class TestTorchsOwnThreads:
-    def test_they_do_the_work(self):
-        """Keel starts none of its own."""
-        before, after = map(int, run_alone("""
-import os
-torch.set_num_threads(3)
-q = torch.randn(1, 8, 256, 64)
-torch.randn(2000, 2000).exp_()
-before = len(os.listdir("/proc/self/task"))
-sdpa(q, q, q)
-print(before, len(os.listdir("/proc/self/task")))
-""").split())
-        assert before >= 3 and after == before
-
-    def test_they_give_the_same_bits(self):
-        """Also backward with few heads, where tasks follow each other through the rows of one."""
-        assert run_alone("""
-q, k, v, dout = (torch.randn(1, 2, 700, 32) for _ in range(4))
-def results(threads):
-    torch.set_num_threads(threads)
-    inputs = [x.clone().requires_grad_() for x in (q, k, v)]
-    out = sdpa(*inputs, is_causal=True)
-    return [out, *torch.autograd.grad(out, inputs, dout)]
-one = results(1)
-print(all(torch.equal(a, b) for threads in (2, 3, 5) for a, b in zip(one, results(threads))))
-""") == "True\n"
-
-    def test_a_forked_child_has_none(self):
-        """The team's threads stay with the parent: waiting for them would be for ever, as torch's own operators do."""
-        assert run_alone("""
-import os
-torch.set_num_threads(2)
-q = torch.randn(1, 8, 256, 64)
-expected = sdpa(q, q, q).numpy().tobytes()
-child = os.fork()
-if child == 0:
-    os._exit(0 if sdpa(q, q, q).numpy().tobytes() == expected else 1)
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-""") == "0\n"
 
 
 def test_threads_follow_torch():

@@ -1,6 +1,6 @@
 """Keel on torch's own threads.
 
-torch computes on a team of OpenMP threads that stay awake between its calls. A second set of threads would have to be
+torch computes on a team of OpenMP threads that stay awake for a while after a call. A second set of threads would have to be
 woken for each of Keel's, and to wait for a core that torch's are still holding.
 """
 
