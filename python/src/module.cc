@@ -8,6 +8,7 @@
 
 #include <string_view>
 
+#include "calls.h"
 #include "keel/keel.h"
 #include "options.h"
 #include "sdpa.h"
@@ -152,6 +153,8 @@ NB_MODULE(_core, m) {
   nb::register_exception_translator(translate);
   m.doc() = "The compiled part of keel; see keel.attention for what the arguments mean.";
   m.attr("version") = keel::version();
+  static constexpr Calls calls{&keel::attention, &keel::attention_backward};
+  m.attr("calls") = nb::capsule(&calls, kCallsName);
 
   m.def(
       "attention",

@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from keel.torch import scaled_dot_product_attention as sdpa
 
+pytestmark = pytest.mark.usefixtures("short_way")
+
 
 def qkv(*shape, dtype=torch.float32, seed=0, grad=False):
     generator = torch.Generator().manual_seed(seed)

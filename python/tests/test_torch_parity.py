@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from keel.torch import _sdpa, _short
 
 EXAMPLES = 650  # each in four dtypes
 FORWARD = {torch.float64: 1e-12, torch.float32: 2e-6, torch.float16: 2**-10, torch.bfloat16: 2**-7}
@@ -123,9 +124,10 @@ def noise(name, tensors, options, out, dout):
 @settings(
     max_examples=EXAMPLES, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
-@given(calls(), st.booleans())
-def matches_torch(call, differentiate):
+@given(calls(), st.booleans(), st.sampled_from([_short.sdpa, _short.sdpa, _short.sdpa_in_python]))
+def matches_torch(call, differentiate, way):
     values, options = call
+    _sdpa._short = way
     for dtype in FORWARD:
         tensors = [laid_out(x.to(dtype), layout) for x, layout in values]
         mask = options.get("attn_mask")
@@ -164,6 +166,7 @@ def check(tensors, options, differentiate):
         assert error <= 2 * allowed + unit, (name, error, allowed, unit)
 
 
-def test_matches_torch_on_two_thousand_calls_and_more():
+def test_matches_torch_on_two_thousand_calls_and_more(monkeypatch):
+    monkeypatch.setattr(_sdpa, "_short", _short.sdpa)  # and put it back afterwards
     matches_torch()
     assert seen["cases"] >= 2000 and seen["gradients"] >= 500, seen

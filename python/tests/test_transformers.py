@@ -93,15 +93,14 @@ def tokens(padding):
 def calls(monkeypatch):
     """How often Keel was asked."""
     count = []
-    real = keel.torch._operator._core
-    for name in ("attention", "sdpa"):
-        original = getattr(real, name)
+    for module, name in ((keel.torch._operator._core, "attention"), (_sdpa, "_short")):
+        original = getattr(module, name)
 
         def counted(*arguments, original=original):
             count.append(1)
             return original(*arguments)
 
-        monkeypatch.setattr(_sdpa._core, name, counted)
+        monkeypatch.setattr(module, name, counted)
     return count
 
 

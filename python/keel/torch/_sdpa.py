@@ -1,8 +1,8 @@
 """keel.torch.scaled_dot_product_attention, torch's own by signature and meaning.
 
-Two ways lead to the same kernel. Plain tensors take the short one, straight into the library: at length 16 a call
-costs a few microseconds, of which the dispatcher alone would take more than the arithmetic. Whatever else there is
-(torch.compile, fake tensors, transforms, autocast, broadcasts, dropout) takes the operator of _operator.py.
+Two ways lead to the same kernel. Plain tensors take the short one (_short.py): at length 16 a call costs a few
+microseconds, of which the dispatcher alone would take more than the arithmetic. Whatever else there is (torch.compile,
+fake tensors, transforms, autocast, broadcasts, dropout) takes the operator of _operator.py.
 """
 
 from __future__ import annotations
@@ -11,22 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
-from keel import _core
 from keel.torch import _observe
 from keel.torch import _operator as operator
+from keel.torch._short import sdpa as _short
 
 _is_traced = torch.compiler.is_dynamo_compiling  # what else traces has tensors of its own type, or a mode
-_is_grad_enabled = torch.is_grad_enabled
-_empty_like = torch.empty_like
-_is_neg = Tensor.is_neg
-_threads = torch.get_num_threads
-_dispatch_modes = torch._C._len_torch_dispatch_stack
-_function_modes = torch._C._len_torch_function_stack
-_transform = torch._C._functorch.maybe_current_level
-_tracing = torch._C._get_tracing_state
-_autocast = torch._C._is_any_autocast_enabled
 
 
 def scaled_dot_product_attention(
@@ -53,79 +43,11 @@ def scaled_dot_product_attention(
     >>> q.grad.shape
     torch.Size([2, 8, 128, 64])
     """
-    if (
-        not _is_traced()
-        and type(query) is Tensor
-        and type(key) is Tensor
-        and type(value) is Tensor
-        and dropout_p == 0.0
-        and (attn_mask is None or (type(attn_mask) is Tensor and not is_causal and not attn_mask.requires_grad))
-        and not (_is_neg(query) or _is_neg(key) or _is_neg(value))  # memory with the sign turned
-        and not (_dispatch_modes() or _function_modes() or _autocast())
-        and _transform() is None
-        and _tracing() is None
-        and forward_ad._current_level < 0
-        and _observe.observer is None
-    ):
-        if _is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
-            try:
-                return _apply(query, key, value, attn_mask, is_causal, scale, enable_gqa)
-            except _NotPlain:
-                pass
-        else:
-            out = _empty_like(query)
-            if _core.sdpa(query, key, value, out, attn_mask, is_causal, scale, enable_gqa, _threads(), False):
-                return out
+    if not _is_traced() and dropout_p == 0.0 and _observe.observer is None:
+        out = _short(query, key, value, attn_mask, is_causal, scale, enable_gqa)
+        if out is not None:
+            return out
     return _any(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-
-
-class _NotPlain(Exception):
-    """The shapes need more than the library does by itself."""
-
-
-class _Sdpa(torch.autograd.Function):
-    """The short way, with its derivative."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Any, causal: bool, scale: Any, grouped: bool
-    ) -> Tensor:
-        out = _empty_like(q)
-        lse = _core.sdpa(q, k, v, out, mask, causal, scale, grouped, _threads(), True)
-        if lse is False:
-            raise _NotPlain
-        ctx.save_for_backward(q, k, v, out, lse, mask)
-        ctx.causal = causal
-        ctx.scale = scale
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, dout: Tensor) -> tuple[Any, ...]:
-        q, k, v, out, lse, mask = ctx.saved_tensors
-        dout = dout.resolve_neg()
-        if _is_grad_enabled():  # for a second derivative, which the operator refuses
-            return (*_through_the_operator(ctx, dout), None, None, None, None)
-        needs = ctx.needs_input_grad
-        dq = _empty_like(q) if needs[0] else None
-        dk = _empty_like(k) if needs[1] else None
-        dv = _empty_like(v) if needs[2] else None
-        _core.sdpa_backward(q, k, v, out, lse, dout, dq, dk, dv, mask, ctx.causal, ctx.scale, _threads())
-        return dq, dk, dv, None, None, None, None
-
-
-def _through_the_operator(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
-    q, k, v, out, lse, mask = ctx.saved_tensors
-    mask, bias = (None, mask) if mask is not None and mask.is_floating_point() else (mask, None)
-    numbers = (ctx.scale, None, 1 if ctx.causal else 0, None, None, 0.0)
-    wanted = [*ctx.needs_input_grad[:3], False, False, False]
-    gradients = torch.ops.keel.attention_backward(
-        dout, None, q, k, v, out, lse, mask, bias, *(None,) * 8, *numbers, wanted
-    )
-    return tuple(gradient if want else None for gradient, want in zip(gradients[:3], wanted))
-
-
-# Function.apply as it is when no transform is active, which has been seen to by then.
-_apply = super(torch.autograd.Function, _Sdpa).apply
 
 
 def draw_seed() -> Tensor:
