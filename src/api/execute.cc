@@ -19,6 +19,7 @@ struct RowTask {
 
 std::vector<RowTask> row_tasks(const Problem& p, const Plan& plan) {
   std::vector<RowTask> tasks;
+  tasks.reserve(static_cast<std::size_t>(p.entries() * p.kv_heads));
   const std::int64_t group = p.kv_heads > 0 ? p.q_heads / p.kv_heads : 1;
   for (std::int64_t e = 0; e < p.entries(); ++e) {
     const std::int64_t rows = p.entry(e).q_rows * group, block = plan.tiles.row_block;
@@ -28,7 +29,7 @@ std::vector<RowTask> row_tasks(const Problem& p, const Plan& plan) {
       }
     }
   }
-  if (p.options.causal != Causal::none) {
+  if (p.options.causal != Causal::none && std::ssize(tasks) > p.entries() * p.kv_heads) {
     std::stable_sort(tasks.begin(), tasks.end(),
                      [](const RowTask& a, const RowTask& b) { return a.row_begin > b.row_begin; });
   }

@@ -106,8 +106,9 @@ class BackwardRunner {
 
   // From a row's sums to dq and dscale.
   void Finish(std::int64_t row_begin, std::int64_t row_end) {
-    for (std::int64_t r = row_begin; r < row_end; ++r) {
-      const std::int64_t i = Query(r), g = HeadOf(r);
+    RowPlace place = PlaceOf(row_begin);
+    for (std::int64_t r = row_begin; r < row_end; ++r, ++place) {
+      const std::int64_t i = place.i, g = place.g;
       T* const sums = memory_.dq + r * memory_.ldk;
       const bool masked = memory_.numbers[r].top == static_cast<T>(-INFINITY);
       if (masked) std::fill_n(sums, memory_.ldk, T{0});
@@ -125,8 +126,7 @@ class BackwardRunner {
   }
 
  private:
-  std::int64_t Query(std::int64_t r) const { return r / f_.group; }
-  std::int64_t HeadOf(std::int64_t r) const { return r % f_.group; }
+  RowPlace PlaceOf(std::int64_t r) const { return {r, f_.group}; }
 
   T RowValue(const Rows& rows, std::int64_t g, std::int64_t i) const {
     return static_cast<const T*>(rows.data)[g * rows.head_stride + i * rows.row_stride];
@@ -149,7 +149,8 @@ class BackwardRunner {
   }
 
   void FindKeys(std::int64_t r, std::int64_t rows) {
-    for (std::int64_t x = 0; x < rows; ++x) scratch_.keys[x] = VisibleKeys(f_, h_, Query(r + x));
+    RowPlace place = PlaceOf(r);
+    for (std::int64_t x = 0; x < rows; ++x, ++place) scratch_.keys[x] = VisibleKeys(f_, h_, place.i);
   }
 
   // Rows of zeros up to the next whole tile, which the register tile reads.
@@ -161,13 +162,13 @@ class BackwardRunner {
   // The queries times scale·log₂e. Rows that see nothing become 0: what they hold must not meet a weight of 0.
   void LoadQueries(std::int64_t r, std::int64_t rows) {
     const std::int64_t ld = scratch_.ldk;
-    for (std::int64_t x = 0; x < rows; ++x) {
+    RowPlace place = PlaceOf(r);
+    for (std::int64_t x = 0; x < rows; ++x, ++place) {
       T* const to = scratch_.q + x * ld;
       const bool masked = scratch_.keys[x].empty() || memory_.numbers[r + x].top == static_cast<T>(-INFINITY);
       std::fill(to + (masked ? 0 : f_.d_k), to + ld, T{0});
       if (masked) continue;
-      const std::int64_t i = Query(r + x), g = HeadOf(r + x);
-      LoadQuery(g, i, static_cast<T>(ScaleOf(f_, h_, g, i) * kLog2E), to);
+      LoadQuery(place.g, place.i, static_cast<T>(ScaleOf(f_, h_, place.g, place.i) * kLog2E), to);
     }
     ZeroTail(scratch_.q, rows, ld);
     finite_q_ = AllFinite(scratch_.q, rows * ld);
@@ -175,13 +176,13 @@ class BackwardRunner {
 
   void LoadGradients(std::int64_t r, std::int64_t rows) {
     const std::int64_t ld = scratch_.ldv;
-    for (std::int64_t x = 0; x < rows; ++x) {
+    RowPlace place = PlaceOf(r);
+    for (std::int64_t x = 0; x < rows; ++x, ++place) {
       T* const to = scratch_.dout + x * ld;
       const bool masked = memory_.numbers[r + x].top == static_cast<T>(-INFINITY);
       std::fill(to + (masked ? 0 : f_.d_v), to + ld, T{0});
       if (masked) continue;
-      LoadRow<T>(f_.dtype, head_.dout.data,
-                 HeadOf(r + x) * head_.dout.head_stride + Query(r + x) * head_.dout.row_stride,
+      LoadRow<T>(f_.dtype, head_.dout.data, place.g * head_.dout.head_stride + place.i * head_.dout.row_stride,
                  head_.dout.column_stride, f_.d_v, T{1}, to);
     }
     ZeroTail(scratch_.dout, rows, ld);
@@ -192,8 +193,9 @@ class BackwardRunner {
   void PrepareBlock(std::int64_t r, std::int64_t rows) {
     FindKeys(r, rows);
     bool coarse = false;
-    for (std::int64_t x = 0; x < rows; ++x) {
-      const std::int64_t i = Query(r + x), g = HeadOf(r + x);
+    RowPlace place = PlaceOf(r);
+    for (std::int64_t x = 0; x < rows; ++x, ++place) {
+      const std::int64_t i = place.i, g = place.g;
       RowNumbers<T>& numbers = memory_.numbers[r + x];
       const T lse = RowValue(head_.lse, g, i);
       numbers = {static_cast<T>(-INFINITY), 0, 0};
@@ -212,11 +214,11 @@ class BackwardRunner {
     if (coarse) FindMaxima(r, rows);
     if (!call_.dsinks) return;
     for (std::int64_t x = 0; x < rows; ++x) {  // the sink is a key without a value: dp = 0
-      const std::int64_t g = HeadOf(r + x);
+      const auto [i, g, group] = PlaceOf(r + x);
       const RowNumbers<T>& row = memory_.numbers[r + x];
       const bool masked = row.top == static_cast<T>(-INFINITY);
       const double p = masked ? 0.0 : std::exp2(static_cast<double>(SinkOf<T>(f_, h_, g)) - row.top) * row.norm;
-      static_cast<double*>(head_.dsinks.data)[g * head_.dsinks.head_stride + Query(r + x) * head_.dsinks.row_stride] =
+      static_cast<double*>(head_.dsinks.data)[g * head_.dsinks.head_stride + i * head_.dsinks.row_stride] =
           masked ? 0.0 : -p * static_cast<double>(row.delta);
     }
   }
@@ -235,17 +237,17 @@ class BackwardRunner {
       for (std::int64_t x = 0; x < rows; ++x) {
         const Range computed = Computed(x);
         if (computed.empty()) continue;
-        const RowBlock row = BlockOf(r, x, block, computed);
+        const RowBlock row = BlockOf(x, PlaceOf(r + x), block, computed);
         T* const s = scratch_.s + x * scratch_.lds;
         MaskRow(f_, h_, row, scratch_.dense, s);
-        JoinBlock<T, false, false>(s, computed, false, scratch_.states[x]);
+        JoinBlock<T, false, false>(s, computed, false, MaxOfBlock(s, computed), scratch_.states[x]);
       }
     }
     for (std::int64_t x = 0; x < rows; ++x) {
       RowNumbers<T>& numbers = memory_.numbers[r + x];
       RowState<T>& state = scratch_.states[x];
       if (!(std::abs(numbers.top) > kTrustedLse<T> * static_cast<T>(kLog2E)) || std::isinf(numbers.top)) continue;
-      if (h_.sinks.data != nullptr) JoinSink(SinkOf<T>(f_, h_, HeadOf(r + x)), state);
+      if (h_.sinks.data != nullptr) JoinSink(SinkOf<T>(f_, h_, PlaceOf(r + x).g), state);
       numbers.top = state.m;
       numbers.norm = T{1} / state.l;
     }
@@ -284,8 +286,8 @@ class BackwardRunner {
     return {needed.begin / width * width, (needed.end + width - 1) / width * width};
   }
 
-  RowBlock BlockOf(std::int64_t r, std::int64_t x, Range block, Range computed) const {
-    return BlockOfRow(HeadOf(r + x), Query(r + x), scratch_.keys[x], block, block.begin, computed);
+  RowBlock BlockOf(std::int64_t x, const RowPlace& place, Range block, Range computed) const {
+    return BlockOfRow(place.g, place.i, scratch_.keys[x], block, block.begin, computed);
   }
 
   static constexpr auto nothing = [](auto...) {};
@@ -320,11 +322,12 @@ class BackwardRunner {
       Products(rows, scratch_.dout, scratch_.ldv, scratch_.v_panels, f_.d_v, scratch_.t, nothing);  // pass 4: dp
     }
     masked_ = false;
-    for (std::int64_t x = 0; x < rows; ++x) {
+    RowPlace place = PlaceOf(r);
+    for (std::int64_t x = 0; x < rows; ++x, ++place) {
       T *const s = scratch_.s + x * scratch_.lds, *const t = scratch_.t + x * scratch_.lds;
       const Range computed = Computed(x);
       std::int64_t visible = 0;
-      if (!computed.empty()) visible = TakeRow(r, x, block, computed, s, t);
+      if (!computed.empty()) visible = TakeRow(memory_.numbers[r + x], BlockOf(x, place, block, computed), s, t);
       masked_ = masked_ || visible < keys;
       // The products below read whole tiles of keys.
       const std::int64_t end = keys + kRowTile;
@@ -345,9 +348,8 @@ class BackwardRunner {
 
   // Passes 2 and 3 of one row and back: s becomes what multiplies do in dv, t = dp becomes ds. Returns how many keys of
   // the block are visible.
-  std::int64_t TakeRow(std::int64_t r, std::int64_t x, Range block, Range computed, T* s, T* t) {
-    const RowBlock row = BlockOf(r, x, block, computed);
-    const RowNumbers<T>& numbers = memory_.numbers[r + x];
+  std::int64_t TakeRow(const RowNumbers<T>& numbers, const RowBlock& row, T* s, T* t) {
+    const Range computed = row.computed;
     const bool capped = f_.softcap > 0 && call_.needs_ds();
     if (capped) FindSlope(computed, s);
     const std::int64_t visible = MaskRow(f_, h_, row, scratch_.dense, s);  // pass 2
@@ -427,9 +429,10 @@ class BackwardRunner {
                  T* to) {
     const std::int64_t keys = block.end - block.begin, lds = scratch_.lds;
     if (!finite && masked_) {  // what a row does not see it must not reach: 0·Inf is not 0
-      for (std::int64_t x = 0; x < rows; ++x) {
+      RowPlace place = PlaceOf(r);
+      for (std::int64_t x = 0; x < rows; ++x, ++place) {
         for (std::int64_t y = 0; y < keys; ++y) {
-          if (!IsVisible(f_, h_, HeadOf(r + x), Query(r + x), block.begin + y)) continue;
+          if (!IsVisible(f_, h_, place.g, place.i, block.begin + y)) continue;
           for (std::int64_t c = 0; c < ld; ++c) to[y * ld + c] += a[x * lds + y] * b[x * ld + c];
         }
       }
@@ -453,9 +456,10 @@ class BackwardRunner {
     const std::int64_t lds = scratch_.lds, ld = scratch_.ldk;
     T* const to = memory_.dq + r * ld;
     if (!finite_k_ && masked_) {
-      for (std::int64_t x = 0; x < rows; ++x) {
+      RowPlace place = PlaceOf(r);
+      for (std::int64_t x = 0; x < rows; ++x, ++place) {
         for (std::int64_t y = 0; y < block.end - block.begin; ++y) {
-          if (!IsVisible(f_, h_, HeadOf(r + x), Query(r + x), block.begin + y)) continue;
+          if (!IsVisible(f_, h_, place.g, place.i, block.begin + y)) continue;
           for (std::int64_t c = 0; c < ld; ++c) to[x * ld + c] += scratch_.t[x * lds + y] * scratch_.k[y * ld + c];
         }
       }

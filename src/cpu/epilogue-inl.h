@@ -54,25 +54,30 @@ void WriteRows(const ForwardCall& call, const ForwardTask& task, const States<T>
   const bool reports = head.lse.data != nullptr || head.max_logit.data != nullptr || head.entropy.data != nullptr ||
                        head.max_weight.data != nullptr || head.logit_mean.data != nullptr ||
                        head.logit_var.data != nullptr || head.visible.data != nullptr || head.weights.data != nullptr;
-  for (std::int64_t r = task.row_begin; r < task.row_end; ++r) {
-    const std::int64_t i = r / call.group, g = r % call.group;
-    RowState<T>& state = states.rows[r - task.row_begin];
-    const double max = state.l != state.l && state.m != static_cast<T>(INFINITY) ? NAN : state.m;
-    T factor = 1;
-    if (head.sinks.data != nullptr && state.visible > 0) {
-      factor = JoinSink(SinkOf<T>(call, head, g), state);
+  WithType<T>(call.dtype, [&](auto* type) {
+    using S = std::remove_const_t<std::remove_pointer_t<decltype(type)>>;
+    S* const out = static_cast<S*>(head.out.data);
+    RowPlace place(task.row_begin, call.group);
+    for (std::int64_t r = 0; r < task.row_end - task.row_begin; ++r, ++place) {
+      const std::int64_t i = place.i, g = place.g;
+      RowState<T>& state = states.rows[r];
+      const double max = state.l != state.l && state.m != static_cast<T>(INFINITY) ? NAN : state.m;
+      T factor = 1;
+      if (head.sinks.data != nullptr && state.visible > 0) {
+        factor = JoinSink(SinkOf<T>(call, head, g), state);
+      }
+      const bool masked = state.visible == 0;
+      // A row whose visible scores are all −inf has l = 0: 0/0.
+      const T norm = masked ? T{0} : state.l == 0 ? static_cast<T>(NAN) : factor / state.l;
+      StoreRow<T>(out + g * head.out.head_stride + i * head.out.row_stride, head.out.column_stride, call.d_v, norm,
+                  states.o + r * ldv);
+      if (!reports) continue;
+      const double lse = masked         ? -INFINITY
+                         : state.l == 0 ? NAN
+                                        : static_cast<double>(state.m) + std::log2(static_cast<double>(state.l));
+      WriteStatistics(head, g, i, state, masked ? -INFINITY : max, lse);
     }
-    const bool masked = state.visible == 0;
-    // A row whose visible scores are all −inf has l = 0: 0/0.
-    const T norm = masked ? T{0} : state.l == 0 ? static_cast<T>(NAN) : factor / state.l;
-    StoreRow<T>(call.dtype, head.out.data, g * head.out.head_stride + i * head.out.row_stride, head.out.column_stride,
-                call.d_v, norm, states.o + (r - task.row_begin) * ldv);
-    if (!reports) continue;
-    const double lse = masked         ? -INFINITY
-                       : state.l == 0 ? NAN
-                                      : static_cast<double>(state.m) + std::log2(static_cast<double>(state.l));
-    WriteStatistics(head, g, i, state, masked ? -INFINITY : max, lse);
-  }
+  });
 }
 
 }  // namespace keel::cpu::HWY_NAMESPACE

@@ -68,21 +68,23 @@ class ForwardTaskRunner {
   }
 
  private:
-  std::int64_t Query(std::int64_t r) const { return (task_.row_begin + r) / call_.group; }
-  std::int64_t HeadOf(std::int64_t r) const { return (task_.row_begin + r) % call_.group; }
+  RowPlace PlaceOf(std::int64_t r) const { return {task_.row_begin + r, call_.group}; }
 
   // The rows' key ranges, and their queries times scale·log₂e.
   void LoadQueries() {
     all_keys_ = {INT64_MAX, 0};
-    for (std::int64_t r = 0; r < rows_; ++r) {
-      const std::int64_t i = Query(r), g = HeadOf(r);
-      const Range keys = VisibleKeys(call_, head_, i);
-      scratch_.keys[r] = keys;
-      if (!keys.empty()) all_keys_ = {std::min(all_keys_.begin, keys.begin), std::max(all_keys_.end, keys.end)};
-      const double scale = ScaleOf(call_, head_, g, i);
-      LoadRow<T>(call_.dtype, head_.q.data, g * head_.q.head_stride + i * head_.q.row_stride, head_.q.column_stride,
-                 call_.d_k, static_cast<T>(scale * kLog2E), scratch_.q + r * scratch_.ldq);
-    }
+    WithType<T>(call_.dtype, [&](auto* type) {
+      const auto* const q = static_cast<decltype(type)>(head_.q.data);
+      RowPlace place = PlaceOf(0);
+      for (std::int64_t r = 0; r < rows_; ++r, ++place) {
+        const Range keys = VisibleKeys(call_, head_, place.i);
+        scratch_.keys[r] = keys;
+        if (!keys.empty()) all_keys_ = {std::min(all_keys_.begin, keys.begin), std::max(all_keys_.end, keys.end)};
+        const double scale = ScaleOf(call_, head_, place.g, place.i);
+        LoadRow<T>(q + place.g * head_.q.head_stride + place.i * head_.q.row_stride, head_.q.column_stride, call_.d_k,
+                   static_cast<T>(scale * kLog2E), scratch_.q + r * scratch_.ldq);
+      }
+    });
     if (all_keys_.empty()) all_keys_ = {0, 0};
     const int last = static_cast<int>(rows_ % kRowTile);
     std::fill_n(scratch_.q + rows_ * scratch_.ldq, (TileRows(last) - last) * scratch_.ldq, T{0});
@@ -142,8 +144,8 @@ class ForwardTaskRunner {
     return done / scratch_.panel;
   }
 
-  RowBlock BlockOf(std::int64_t r, Range block, std::int64_t first, Range computed) const {
-    return BlockOfRow(HeadOf(r), Query(r), scratch_.keys[r], block, first, computed);
+  RowBlock BlockOf(std::int64_t r, const RowPlace& place, Range block, std::int64_t first, Range computed) const {
+    return BlockOfRow(place.g, place.i, scratch_.keys[r], block, first, computed);
   }
 
   void TakeBlock(Range block, std::int64_t first, const States<T>& states) {
@@ -155,16 +157,25 @@ class ForwardTaskRunner {
       if (needed.empty()) continue;
       const Range computed = ScoreStrip(r, rows, needed, first);  // pass 1
       bool masked = false;
+      std::int64_t visible[kStripRows];
+      RowPlace place = PlaceOf(r);
+      for (std::int64_t x = 0; x < rows; ++x, ++place) {
+        T* const s = scratch_.s + x * scratch_.lds;
+        const RowBlock row = BlockOf(r + x, place, block, first, computed);
+        visible[x] = MaskRow(call_, head_, row, scratch_.dense, s);  // pass 2
+        scratch_.factor[x] = MaxOfBlock(s, computed);                // which waits: all rows first
+        masked = masked || visible[x] < needed.end - needed.begin;
+      }
       for (std::int64_t x = 0; x < rows; ++x) {
         T* const s = scratch_.s + x * scratch_.lds;
         RowState<T>& state = states.rows[r + x];
-        const RowBlock row = BlockOf(r + x, block, first, computed);
-        const std::int64_t visible = MaskRow(call_, head_, row, scratch_.dense, s);  // pass 2
+        const bool whole = visible[x] == call_.tiles.key_block;
         scratch_.factor[x] =
-            JoinBlock<T, kEntropy, kMoments>(s, computed, visible == call_.tiles.key_block, state);  // pass 3
-        if (call_.dropout > 0) ApplyDropout<T>(dropout_, head_, row, s);
-        state.visible += visible;
-        masked = masked || visible < needed.end - needed.begin;
+            JoinBlock<T, kEntropy, kMoments>(s, computed, whole, scratch_.factor[x], state);  // pass 3
+        state.visible += visible[x];
+        if (call_.dropout > 0) {
+          ApplyDropout<T>(dropout_, head_, BlockOf(r + x, PlaceOf(r + x), block, first, computed), s);
+        }
       }
       if (!masked && !have_values && CanReadValuesInPlace()) {  // pass 4
         StreamValues(rows, needed, first, states);
@@ -239,10 +250,11 @@ class ForwardTaskRunner {
   void CarefulSum(std::int64_t r, std::int64_t x, Range needed, std::int64_t first, const States<T>& states) {
     const hn::ScalableTag<T> d;
     const T* const p = scratch_.s + x * scratch_.lds;
+    const RowPlace place = PlaceOf(r);
     for (std::int64_t c = 0; c < scratch_.ldv; c += scratch_.lanes) {
       auto sum = hn::Zero(d);
       for (std::int64_t y = needed.begin; y < needed.end; ++y) {
-        if (!IsVisible(call_, head_, HeadOf(r), Query(r), first + y)) continue;
+        if (!IsVisible(call_, head_, place.g, place.i, first + y)) continue;
         sum = hn::MulAdd(hn::Set(d, p[y]), hn::Load(d, scratch_.v + (y - values_begin_) * scratch_.ldv + c), sum);
       }
       T* const o = states.o + r * scratch_.ldv + c;
@@ -252,9 +264,10 @@ class ForwardTaskRunner {
 
   // The weights, once m and l are known: passes 1 and 2 again, p = 2^(s − m)/l, dropout.
   void WriteWeights() {
-    for (std::int64_t r = 0; r < rows_; ++r) {
+    RowPlace place = PlaceOf(0);
+    for (std::int64_t r = 0; r < rows_; ++r, ++place) {
       const MutableRows& w = head_.weights;
-      const std::int64_t at = HeadOf(r) * w.head_stride + Query(r) * w.row_stride;
+      const std::int64_t at = place.g * w.head_stride + place.i * w.row_stride;
       ZeroColumns(at, -head_.weights_before, head_.k_len + head_.weights_after);
     }
     for (std::int64_t j = 0; j < all_keys_.end; j += call_.tiles.key_block) {
@@ -267,7 +280,7 @@ class ForwardTaskRunner {
         if (needed.empty()) continue;
         const Range computed = ScoreStrip(r, rows, needed, j);
         for (std::int64_t x = 0; x < rows; ++x) {
-          const RowBlock row = BlockOf(r + x, block, j, computed);
+          const RowBlock row = BlockOf(r + x, PlaceOf(r + x), block, j, computed);
           if (!row.seen.empty()) WriteWeightRow(row, r + x, scratch_.s + x * scratch_.lds);
         }
       }

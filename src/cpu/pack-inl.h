@@ -24,36 +24,49 @@ struct Range {
   bool empty() const { return begin >= end; }
 };
 
+// Which query of which head of the group a row is: row = i·group + g. Rows that follow each other need no division.
+struct RowPlace {
+  RowPlace(std::int64_t row, std::int64_t of) : i(row / of), g(row % of), group(of) {}
+  void operator++() {
+    if (++g == group) g = 0, ++i;
+  }
+  std::int64_t i, g, group;
+};
+
 // to[0, n) = factor · from[0, n), the source `stride` elements apart.
+template <class T, class S>
+HWY_INLINE void LoadRow(const S* from, std::int64_t stride, std::int64_t n, T factor, T* HWY_RESTRICT to) {
+  const hn::ScalableTag<T> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t c = 0;
+  if (stride == 1) {
+    for (; c + lanes <= n; c += lanes) hn::StoreU(hn::Mul(LoadAs(d, from + c), hn::Set(d, factor)), d, to + c);
+  }
+  for (; c < n; ++c) to[c] = ToScalar<T>(from[c * stride]) * factor;
+}
 template <class T>
 HWY_INLINE void LoadRow(DType dtype, const void* from, std::int64_t at, std::int64_t stride, std::int64_t n, T factor,
                         T* HWY_RESTRICT to) {
-  WithType<T>(dtype, [&](auto* type) {
-    const auto* source = static_cast<decltype(type)>(from) + at;
-    const hn::ScalableTag<T> d;
-    const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-    std::int64_t c = 0;
-    if (stride == 1) {
-      for (; c + lanes <= n; c += lanes) hn::StoreU(hn::Mul(LoadAs(d, source + c), hn::Set(d, factor)), d, to + c);
-    }
-    for (; c < n; ++c) to[c] = ToScalar<T>(source[c * stride]) * factor;
-  });
+  WithType<T>(dtype, [&](auto* type) { LoadRow<T>(static_cast<decltype(type)>(from) + at, stride, n, factor, to); });
 }
 
 // to[0, n) = factor · from[0, n), the destination `stride` elements apart.
+template <class T, class S>
+HWY_INLINE void StoreRow(S* to, std::int64_t stride, std::int64_t n, T factor, const T* HWY_RESTRICT from) {
+  const hn::ScalableTag<T> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t c = 0;
+  if (stride == 1) {
+    for (; c + lanes <= n; c += lanes) StoreAs(d, hn::Mul(hn::LoadU(d, from + c), hn::Set(d, factor)), to + c);
+  }
+  for (; c < n; ++c) to[c * stride] = FromScalar<T, S>(from[c] * factor);
+}
 template <class T>
 HWY_INLINE void StoreRow(DType dtype, void* to, std::int64_t at, std::int64_t stride, std::int64_t n, T factor,
                          const T* HWY_RESTRICT from) {
   WithType<T>(dtype, [&](auto* type) {
     using S = std::remove_const_t<std::remove_pointer_t<decltype(type)>>;
-    S* target = static_cast<S*>(to) + at;
-    const hn::ScalableTag<T> d;
-    const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-    std::int64_t c = 0;
-    if (stride == 1) {
-      for (; c + lanes <= n; c += lanes) StoreAs(d, hn::Mul(hn::LoadU(d, from + c), hn::Set(d, factor)), target + c);
-    }
-    for (; c < n; ++c) target[c * stride] = FromScalar<T, S>(from[c] * factor);
+    StoreRow<T>(static_cast<S*>(to) + at, stride, n, factor, from);
   });
 }
 
@@ -239,6 +252,12 @@ HWY_NOINLINE void PackPanel(DType dtype, const Rows& k, std::int64_t j, std::int
   });
 }
 
+// Gathers whether any value is not finite, in `seen`: x·0 is ±0 for finite x and NaN otherwise, and NaN or ±0 is NaN.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V Suspect(D d, V seen, V values) {
+  return hn::Or(seen, hn::Mul(values, hn::Zero(d)));
+}
+
 // Values [j, j + keys) as rows of ldv elements, padded with 0. Says whether all of them are finite.
 template <class T>
 HWY_NOINLINE bool PackValues(DType dtype, const Rows& v, std::int64_t j, std::int64_t keys, std::int64_t d_v,
@@ -246,7 +265,7 @@ HWY_NOINLINE bool PackValues(DType dtype, const Rows& v, std::int64_t j, std::in
   bool finite = true;
   WithType<T>(dtype, [&](auto* type) {
     const hn::ScalableTag<T> d;
-    auto worst = hn::Zero(d);  // x·0 is 0 for finite x and NaN otherwise
+    auto seen = hn::Zero(d);
     for (std::int64_t x = 0; x < keys; ++x) {
       const auto* source = static_cast<decltype(type)>(v.data) + (j + x) * v.row_stride;
       T* const row = to + x * ldv;
@@ -255,7 +274,7 @@ HWY_NOINLINE bool PackValues(DType dtype, const Rows& v, std::int64_t j, std::in
       if (v.column_stride == 1) {
         for (; c + lanes <= d_v; c += lanes) {
           const auto values = LoadAs(d, source + c);
-          worst = hn::MulAdd(values, hn::Zero(d), worst);
+          seen = Suspect(d, seen, values);
           hn::Store(values, d, row + c);
         }
       }
@@ -264,12 +283,12 @@ HWY_NOINLINE bool PackValues(DType dtype, const Rows& v, std::int64_t j, std::in
       for (; c < ldv; ++c) row[c] = 0;
       const std::int64_t last = ldv - lanes;
       if (v.column_stride == 1) {
-        worst = hn::MulAdd(hn::Load(d, row + last), hn::Zero(d), worst);
+        seen = Suspect(d, seen, hn::Load(d, row + last));
       } else {
-        for (c = 0; c < ldv; c += lanes) worst = hn::MulAdd(hn::Load(d, row + c), hn::Zero(d), worst);
+        for (c = 0; c < ldv; c += lanes) seen = Suspect(d, seen, hn::Load(d, row + c));
       }
     }
-    finite = hn::AllFalse(d, hn::IsNaN(worst));
+    finite = hn::AllFalse(d, hn::IsNaN(seen));
   });
   return finite;
 }

@@ -51,7 +51,7 @@ void Join(const States<T>& total, const States<T>& later, std::int64_t rows, std
 }
 
 constexpr std::int64_t kAlignment = 64;
-constexpr std::int64_t AlignUp(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+constexpr std::int64_t AlignUp(std::int64_t bytes) { return (bytes + kAlignment - 1) & -kAlignment; }
 
 // A chunk's states as a block of bytes.
 template <class T>

@@ -135,15 +135,15 @@ HWY_INLINE bool AddWholeMoments(const T* HWY_RESTRICT s, Range computed, RowStat
   return true;
 }
 
-// A block of scores joins the row, `whole` saying that it sees all of key_block keys; s becomes the weights 2^(s − m).
+// A block of scores, the largest being `top`, joins the row; s becomes the weights 2^(s − m). `whole` says that the row
+// sees all of key_block keys.
 // Returns the factor for the output so far: 1 unless the maximum rose. Sums run over kTileVectors accumulators that a
 // key's place in its panel decides, so that panels without visible keys, computed or not, change no bit.
 template <class T, bool kEntropy, bool kMoments>
-HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, Range computed, bool whole, RowState<T>& state) {
+HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, Range computed, bool whole, T top, RowState<T>& state) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   const auto n = static_cast<std::int64_t>(hn::Lanes(d));
-  T top = MaxOfBlock(s, computed);
   if (top == static_cast<T>(-INFINITY) && HasNaN(s, computed)) top = static_cast<T>(NAN);
   if (top == static_cast<T>(-INFINITY)) {  // nothing visible here, or visible scores of −inf: no weight either way
     for (std::int64_t x = computed.begin; x < computed.end; x += n) hn::Store(hn::Zero(d), d, s + x);
