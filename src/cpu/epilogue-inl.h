@@ -47,35 +47,45 @@ HWY_INLINE void WriteStatistics(const ForwardHead& head, std::int64_t g, std::in
   }
 }
 
-// Writes the rows of a task. Leaves the sink in each row's m and l, for the weights.
+// Whether anything but the output is asked for.
+HWY_INLINE bool Reports(const ForwardHead& head) {
+  return head.lse.data != nullptr || head.max_logit.data != nullptr || head.entropy.data != nullptr ||
+         head.max_weight.data != nullptr || head.logit_mean.data != nullptr || head.logit_var.data != nullptr ||
+         head.visible.data != nullptr || head.weights.data != nullptr;
+}
+
+// Ends a row: its sink joins, staying in m and l for the weights, and its statistics are written. Returns what its
+// output must be multiplied by.
+template <class T>
+HWY_INLINE T FinishRow(const ForwardCall& call, const ForwardHead& head, const RowPlace& place, bool reports,
+                       RowState<T>& state) {
+  const double max = state.l != state.l && state.m != static_cast<T>(INFINITY) ? NAN : state.m;
+  T factor = 1;
+  if (head.sinks.data != nullptr && state.visible > 0) factor = JoinSink(SinkOf<T>(call, head, place.g), state);
+  const bool masked = state.visible == 0;
+  if (reports) {
+    const double lse = masked         ? -INFINITY
+                       : state.l == 0 ? NAN
+                                      : static_cast<double>(state.m) + std::log2(static_cast<double>(state.l));
+    WriteStatistics(head, place.g, place.i, state, masked ? -INFINITY : max, lse);
+  }
+  // A row whose visible scores are all −inf has l = 0: 0/0.
+  return masked ? T{0} : state.l == 0 ? static_cast<T>(NAN) : factor / state.l;
+}
+
+// Writes the rows of a task.
 template <class T>
 void WriteRows(const ForwardCall& call, const ForwardTask& task, const States<T>& states, std::int64_t ldv) {
   const ForwardHead& head = *task.head;
-  const bool reports = head.lse.data != nullptr || head.max_logit.data != nullptr || head.entropy.data != nullptr ||
-                       head.max_weight.data != nullptr || head.logit_mean.data != nullptr ||
-                       head.logit_var.data != nullptr || head.visible.data != nullptr || head.weights.data != nullptr;
+  const bool reports = Reports(head);
   WithType<T>(call.dtype, [&](auto* type) {
     using S = std::remove_const_t<std::remove_pointer_t<decltype(type)>>;
     S* const out = static_cast<S*>(head.out.data);
     RowPlace place(task.row_begin, call.group);
     for (std::int64_t r = 0; r < task.row_end - task.row_begin; ++r, ++place) {
-      const std::int64_t i = place.i, g = place.g;
-      RowState<T>& state = states.rows[r];
-      const double max = state.l != state.l && state.m != static_cast<T>(INFINITY) ? NAN : state.m;
-      T factor = 1;
-      if (head.sinks.data != nullptr && state.visible > 0) {
-        factor = JoinSink(SinkOf<T>(call, head, g), state);
-      }
-      const bool masked = state.visible == 0;
-      // A row whose visible scores are all −inf has l = 0: 0/0.
-      const T norm = masked ? T{0} : state.l == 0 ? static_cast<T>(NAN) : factor / state.l;
-      StoreRow<T>(out + g * head.out.head_stride + i * head.out.row_stride, head.out.column_stride, call.d_v, norm,
-                  states.o + r * ldv);
-      if (!reports) continue;
-      const double lse = masked         ? -INFINITY
-                         : state.l == 0 ? NAN
-                                        : static_cast<double>(state.m) + std::log2(static_cast<double>(state.l));
-      WriteStatistics(head, g, i, state, masked ? -INFINITY : max, lse);
+      const T norm = FinishRow(call, head, place, reports, states.rows[r]);
+      StoreRow<T>(out + place.g * head.out.head_stride + place.i * head.out.row_stride, head.out.column_stride,
+                  call.d_v, norm, states.o + r * ldv);
     }
   });
 }

@@ -48,6 +48,14 @@ class ForwardTaskRunner {
   void Run() {
     LoadQueries();
     const Tiles& tiles = call_.tiles;
+    const std::int64_t only = all_keys_.begin / tiles.key_block * tiles.key_block;
+    if (!all_keys_.empty() && all_keys_.end <= only + tiles.key_block && task_.partial == nullptr) {
+      finishing_ = true;
+      std::fill_n(scratch_.total.rows, rows_, EmptyState<T>());
+      TakeBlock(all_keys_, only, scratch_.total);
+      if (head_.weights.data != nullptr) WriteWeights();
+      return;
+    }
     for (std::int64_t chunk = task_.chunk_begin; chunk < task_.chunk_end; ++chunk) {
       const bool first = chunk == task_.chunk_begin;
       const States<T>& states = first ? scratch_.total : scratch_.chunk;
@@ -93,14 +101,27 @@ class ForwardTaskRunner {
     }
   }
 
-  // The keys of the block that any of the rows [r, r + rows) sees, in the block's count.
-  Range Needed(std::int64_t r, std::int64_t rows, Range block, std::int64_t first) const {
-    const Range needed = NeededKeys(scratch_.keys + r, rows, block);
-    return needed.empty() ? needed : Range{needed.begin - first, needed.end - first};
+  // A strip of rows and the keys of a block that any of them sees, in the block's count; and what each tile of it sees.
+  struct Strip {
+    std::int64_t r, rows;
+    Range needed, tile[kStripRows / kRowTile];
+  };
+
+  Strip StripOf(std::int64_t r, Range block, std::int64_t first) const {
+    Strip strip = {r, std::min<std::int64_t>(kStripRows, rows_ - r), {INT64_MAX, 0}, {}};
+    for (std::int64_t x = 0; x < strip.rows; x += kRowTile) {
+      const Range seen = NeededKeys(scratch_.keys + r + x, std::min<std::int64_t>(kRowTile, strip.rows - x), block);
+      if (seen.empty()) continue;
+      const Range tile = {seen.begin - first, seen.end - first};
+      strip.tile[x / kRowTile] = tile;
+      strip.needed = {std::min(strip.needed.begin, tile.begin), std::max(strip.needed.end, tile.end)};
+    }
+    return strip;
   }
 
-  // Scores of a strip against the panels that cover `needed`, packed when a first strip asks for them.
-  Range ScoreStrip(std::int64_t r, std::int64_t rows, Range needed, std::int64_t first) {
+  // Scores of a strip against the panels that cover what it needs, packed when a first strip asks for them.
+  Range ScoreStrip(const Strip& strip, std::int64_t first) {
+    const auto& [r, rows, needed, tile] = strip;
     const std::int64_t width = scratch_.panel;
     const Range panels = {needed.begin / width, (needed.end + width - 1) / width};
     std::int64_t panel = panels.begin;
@@ -113,10 +134,11 @@ class ForwardTaskRunner {
         scratch_.packed[panel] = 1;
       }
       AskForDenseTerms(call_, head_, task_.row_begin + r, rows, needed, first, panel * width);
-      // Of the last panel only the vectors that hold a key; what else it had in s is hidden with the masks.
-      const std::int64_t left = needed.end - panel * width;
-      const std::int64_t vectors = (std::min(left, width) + scratch_.lanes - 1) / scratch_.lanes;
+      // Of a tile's last panel only the vectors that hold a key; what else s has there is hidden with the masks.
       for (std::int64_t x = 0; x < rows; x += kRowTile) {
+        const Range seen = Clip(tile[x / kRowTile], {panel * width, (panel + 1) * width});
+        if (seen.empty()) continue;
+        const std::int64_t vectors = (seen.end - panel * width + scratch_.lanes - 1) / scratch_.lanes;
         Scores<T>(static_cast<int>(std::min<std::int64_t>(kRowTile, rows - x)), scratch_.q + (r + x) * scratch_.ldq,
                   scratch_.ldq, packed, call_.d_k, vectors, scratch_.s + x * scratch_.lds + panel * width,
                   scratch_.lds);
@@ -152,10 +174,13 @@ class ForwardTaskRunner {
     std::fill_n(scratch_.packed, scratch_.panels, std::uint8_t{0});
     bool have_values = false, finite = true;
     for (std::int64_t r = 0; r < rows_; r += kStripRows) {
-      const std::int64_t rows = std::min<std::int64_t>(kStripRows, rows_ - r);
-      const Range needed = Needed(r, rows, block, first);
-      if (needed.empty()) continue;
-      const Range computed = ScoreStrip(r, rows, needed, first);  // pass 1
+      const Strip strip = StripOf(r, block, first);
+      const auto& [_, rows, needed, tile] = strip;
+      if (needed.empty()) {
+        if (finishing_) WriteZeros(strip);
+        continue;
+      }
+      const Range computed = ScoreStrip(strip, first);  // pass 1
       bool masked = false;
       std::int64_t visible[kStripRows];
       RowPlace place = PlaceOf(r);
@@ -170,34 +195,55 @@ class ForwardTaskRunner {
         T* const s = scratch_.s + x * scratch_.lds;
         RowState<T>& state = states.rows[r + x];
         const bool whole = visible[x] == call_.tiles.key_block;
-        scratch_.factor[x] =
-            JoinBlock<T, kEntropy, kMoments>(s, computed, whole, scratch_.factor[x], state);  // pass 3
+        scratch_.factor[x] = JoinBlock<T, kEntropy, kMoments>(s, computed, whole, scratch_.factor[x], state);  // pass 3
         state.visible += visible[x];
         if (call_.dropout > 0) {
           ApplyDropout<T>(dropout_, head_, BlockOf(r + x, PlaceOf(r + x), block, first, computed), s);
         }
       }
       if (!masked && !have_values && CanReadValuesInPlace()) {  // pass 4
-        StreamValues(rows, needed, first, states);
+        StreamValues(strip, first, states);
         continue;
       }
       if (const T* const v = AlignedValues(); v != nullptr && !masked && !have_values) {
-        SumValues(r, rows, needed, v + (first + needed.begin) * scratch_.ldv, scratch_.ldv, states);
+        SumValues(strip, v + block.begin * scratch_.ldv, block.begin - first, states);
         continue;
       }
       if (!have_values) {
-        const Range all = Needed(0, rows_, block, first);
-        values_begin_ = all.begin;
-        finite = PackValues<T>(call_.dtype, head_.v, first + all.begin, all.end - all.begin, call_.d_v, scratch_.ldv,
+        values_begin_ = block.begin - first;
+        finite = PackValues<T>(call_.dtype, head_.v, block.begin, block.end - block.begin, call_.d_v, scratch_.ldv,
                                scratch_.v);
         have_values = true;
       }
       if (finite || !masked) {
-        SumValues(r, rows, needed, scratch_.v + (needed.begin - values_begin_) * scratch_.ldv, scratch_.ldv, states);
+        SumValues(strip, scratch_.v, values_begin_, states);
       } else {
-        for (std::int64_t x = 0; x < rows; ++x) CarefulSum(r + x, x, needed, first, states);
+        CarefulSum(strip, first, states);
       }
     }
+  }
+
+  // Ends the rows of a strip: their factors become what their sums must be multiplied by.
+  void FinishRows(const Strip& strip) {
+    const bool reports = Reports(head_);
+    RowPlace place = PlaceOf(strip.r);
+    for (std::int64_t x = 0; x < strip.rows; ++x, ++place) {
+      scratch_.factor[x] = FinishRow(call_, head_, place, reports, scratch_.total.rows[strip.r + x]);
+    }
+  }
+
+  // Writes row x of a strip, `factor` times what `from` holds.
+  void WriteRow(const Strip& strip, std::int64_t x, T factor, const T* from) {
+    const RowPlace place = PlaceOf(strip.r + x);
+    StoreRow<T>(call_.dtype, head_.out.data, place.g * head_.out.head_stride + place.i * head_.out.row_stride,
+                head_.out.column_stride, call_.d_v, factor, from);
+  }
+
+  // Rows that see nothing.
+  void WriteZeros(const Strip& strip) {
+    FinishRows(strip);
+    std::fill_n(scratch_.total.o, scratch_.ldv, T{0});
+    for (std::int64_t x = 0; x < strip.rows; ++x) WriteRow(strip, x, T{1}, scratch_.total.o);
   }
 
   // Where one tile of rows is all there is, v is used once: packing it would cost more than it saves.
@@ -216,7 +262,8 @@ class ForwardTaskRunner {
   }
 
   // Pass 4 for the only rows of a task, which read v in place.
-  void StreamValues(std::int64_t rows, Range needed, std::int64_t first, const States<T>& states) {
+  void StreamValues(const Strip& strip, std::int64_t first, const States<T>& states) {
+    const auto [r, rows, needed, tile] = strip;
     const hn::ScalableTag<T> d;
     T* const sum = scratch_.v;  // not packed into
     std::fill_n(sum, TileRows(static_cast<int>(rows)) * scratch_.ldv, T{0});
@@ -226,39 +273,69 @@ class ForwardTaskRunner {
       StreamedSum<T, S>(static_cast<int>(rows), scratch_.s + needed.begin, scratch_.lds, v, head_.v.row_stride,
                         needed.end - needed.begin, sum, scratch_.ldv, scratch_.ldv / scratch_.lanes);
     });
+    if (finishing_) FinishRows(strip);
     for (std::int64_t x = 0; x < rows; ++x) {
       const auto factor = hn::Set(d, scratch_.factor[x]);
       for (std::int64_t c = x * scratch_.ldv; c < (x + 1) * scratch_.ldv; c += scratch_.lanes) {
-        hn::Store(hn::MulAdd(hn::Load(d, states.o + c), factor, hn::Load(d, sum + c)), d, states.o + c);
+        const auto total = hn::Load(d, sum + c);
+        hn::Store(finishing_ ? hn::Mul(hn::Add(hn::Zero(d), total), factor)
+                             : hn::MulAdd(hn::Load(d, states.o + c), factor, total),
+                  d, states.o + c);
       }
+      if (finishing_) WriteRow(strip, x, T{1}, states.o + x * scratch_.ldv);
     }
   }
 
-  // Pass 4 for a strip: v holds the values of `needed`, rows ldv apart.
-  void SumValues(std::int64_t r, std::int64_t rows, Range needed, const T* v, std::int64_t ldv,
-                 const States<T>& states) {
-    for (std::int64_t x = 0; x < rows; x += kRowTile) {
-      WeightedSum<T>(static_cast<int>(std::min<std::int64_t>(kRowTile, rows - x)),
-                     scratch_.s + x * scratch_.lds + needed.begin, scratch_.lds, v, ldv, needed.end - needed.begin,
-                     scratch_.factor + x, states.o + (r + x) * scratch_.ldv, scratch_.ldv,
-                     scratch_.ldv / scratch_.lanes);
+  // Pass 4 for a strip: v holds the values of the block from its key `begin` on, rows ldv apart.
+  void SumValues(const Strip& strip, const T* v, std::int64_t begin, const States<T>& states) {
+    if (finishing_) FinishRows(strip);
+    for (std::int64_t x = 0; x < strip.rows; x += kRowTile) {
+      const Range keys = strip.tile[x / kRowTile];
+      const int rows = static_cast<int>(std::min<std::int64_t>(kRowTile, strip.rows - x));
+      const T* const p = scratch_.s + x * scratch_.lds + keys.begin;
+      const T* const values = keys.empty() ? v : v + (keys.begin - begin) * scratch_.ldv;
+      T* const o = states.o + (strip.r + x) * scratch_.ldv;
+      const std::int64_t vectors = scratch_.ldv / scratch_.lanes;
+      if (!finishing_) {
+        WeightedSum<T>(rows, p, scratch_.lds, values, scratch_.ldv, keys.end - keys.begin, scratch_.factor + x, o,
+                       scratch_.ldv, vectors);
+        continue;
+      }
+      T* const out = TileRows(rows) == rows ? RowsOfOutput(strip.r + x) : nullptr;
+      WeightedSum<T, Into::kScale>(rows, p, scratch_.lds, values, scratch_.ldv, keys.end - keys.begin,
+                                   scratch_.factor + x, out != nullptr ? out : o,
+                                   out != nullptr ? head_.out.row_stride : scratch_.ldv, vectors);
+      for (std::int64_t y = 0; out == nullptr && y < rows; ++y) WriteRow(strip, x + y, T{1}, o + y * scratch_.ldv);
     }
   }
 
-  // Pass 4 for one row where v holds Inf or NaN: keys that masks hide are left out, since 0·Inf is not 0. The same sums
-  // in the same order as WeightedSum().
-  void CarefulSum(std::int64_t r, std::int64_t x, Range needed, std::int64_t first, const States<T>& states) {
+  // Where the output takes a tile of rows as it is computed.
+  T* RowsOfOutput(std::int64_t r) const {
+    const bool same = call_.dtype == (sizeof(T) == 8 ? DType::f64 : DType::f32) && head_.out.column_stride == 1 &&
+                      call_.d_v == scratch_.ldv && call_.group == 1;
+    return same ? static_cast<T*>(head_.out.data) + (task_.row_begin + r) * head_.out.row_stride : nullptr;
+  }
+
+  // Pass 4 where v holds Inf or NaN: keys that masks hide are left out, since 0·Inf is not 0. The same sums in the same
+  // order as WeightedSum().
+  void CarefulSum(const Strip& strip, std::int64_t first, const States<T>& states) {
     const hn::ScalableTag<T> d;
-    const T* const p = scratch_.s + x * scratch_.lds;
-    const RowPlace place = PlaceOf(r);
-    for (std::int64_t c = 0; c < scratch_.ldv; c += scratch_.lanes) {
-      auto sum = hn::Zero(d);
-      for (std::int64_t y = needed.begin; y < needed.end; ++y) {
-        if (!IsVisible(call_, head_, place.g, place.i, first + y)) continue;
-        sum = hn::MulAdd(hn::Set(d, p[y]), hn::Load(d, scratch_.v + (y - values_begin_) * scratch_.ldv + c), sum);
+    if (finishing_) FinishRows(strip);
+    RowPlace place = PlaceOf(strip.r);
+    for (std::int64_t x = 0; x < strip.rows; ++x, ++place) {
+      const T* const p = scratch_.s + x * scratch_.lds;
+      T* const o = states.o + (strip.r + x) * scratch_.ldv;
+      const auto factor = hn::Set(d, scratch_.factor[x]);
+      for (std::int64_t c = 0; c < scratch_.ldv; c += scratch_.lanes) {
+        auto sum = hn::Zero(d);
+        for (std::int64_t y = strip.needed.begin; y < strip.needed.end; ++y) {
+          if (!IsVisible(call_, head_, place.g, place.i, first + y)) continue;
+          sum = hn::MulAdd(hn::Set(d, p[y]), hn::Load(d, scratch_.v + (y - values_begin_) * scratch_.ldv + c), sum);
+        }
+        hn::Store(finishing_ ? hn::Mul(hn::Add(hn::Zero(d), sum), factor) : hn::MulAdd(hn::Load(d, o + c), factor, sum),
+                  d, o + c);
       }
-      T* const o = states.o + r * scratch_.ldv + c;
-      hn::Store(hn::MulAdd(hn::Load(d, o), hn::Set(d, scratch_.factor[x]), sum), d, o);
+      if (finishing_) WriteRow(strip, x, T{1}, o);
     }
   }
 
@@ -275,11 +352,10 @@ class ForwardTaskRunner {
       if (block.empty()) continue;
       std::fill_n(scratch_.packed, scratch_.panels, std::uint8_t{0});
       for (std::int64_t r = 0; r < rows_; r += kStripRows) {
-        const std::int64_t rows = std::min<std::int64_t>(kStripRows, rows_ - r);
-        const Range needed = Needed(r, rows, block, j);
-        if (needed.empty()) continue;
-        const Range computed = ScoreStrip(r, rows, needed, j);
-        for (std::int64_t x = 0; x < rows; ++x) {
+        const Strip strip = StripOf(r, block, j);
+        if (strip.needed.empty()) continue;
+        const Range computed = ScoreStrip(strip, j);
+        for (std::int64_t x = 0; x < strip.rows; ++x) {
           const RowBlock row = BlockOf(r + x, PlaceOf(r + x), block, j, computed);
           if (!row.seen.empty()) WriteWeightRow(row, r + x, scratch_.s + x * scratch_.lds);
         }
@@ -325,6 +401,7 @@ class ForwardTaskRunner {
   const Scratch<T> scratch_;
   const Dropout dropout_;
   Range all_keys_;
+  bool finishing_ = false;         // one block has all the keys: rows are written with it
   std::int64_t values_begin_ = 0;  // first key of the block whose value is packed
 };
 

@@ -29,10 +29,11 @@ constexpr int kTileVectors = 2;
 // hold sums, four steps in flight would spill some.
 constexpr std::ptrdiff_t kSteps = kTileVectors == 4 ? 4 : 2;
 
-// What becomes of A·B. kSet: C = A·B. kAdd: C = alpha_r·C + A·B. kExtend: the chains of C go on, bit for bit as if the
-// steps before had been part of the same call, and each step asks for what it will need of B kRowsAhead steps later;
-// kInPairs tells how the vectors of C are ordered.
-enum class Into { kSet, kAdd, kExtend };
+// What becomes of A·B. kSet: C = A·B. kAdd: C = alpha_r·C + A·B. kScale: C = alpha_r·(0 + A·B), as a kAdd to 0 that is
+// then multiplied; C unaligned. kExtend: the chains of C go on, bit for bit as if the steps before had been part of the
+// same call, and each step asks for what it will need of B kRowsAhead steps later; kInPairs tells how the vectors of C
+// are ordered.
+enum class Into { kSet, kAdd, kScale, kExtend };
 
 constexpr std::ptrdiff_t kRowsAhead = 16;
 
@@ -131,6 +132,8 @@ HWY_NOINLINE void MatrixTile(const T* HWY_RESTRICT a, std::ptrdiff_t lda, const 
     T* const at = c + r * ldc + v * n;                                              \
     if constexpr (kInto == Into::kAdd) {                                            \
       hn::Store(hn::MulAdd(hn::Load(d, at), hn::Set(d, alpha[r]), c##r##v), d, at); \
+    } else if constexpr (kInto == Into::kScale) {                                   \
+      hn::StoreU(hn::Mul(hn::Add(zero, c##r##v), hn::Set(d, alpha[r])), d, at);     \
     } else {                                                                        \
       hn::Store(c##r##v, d, at);                                                    \
     }                                                                               \
@@ -195,14 +198,14 @@ HWY_INLINE std::ptrdiff_t NextWidth(std::ptrdiff_t vectors) {
   return vectors < kTileVectors ? vectors : kTileVectors;
 }
 
-// o = alpha·o + p·v over `keys` keys, `vectors` vectors wide.
-template <class T>
+// o = alpha·o + p·v, or alpha·(p·v), over `keys` keys, `vectors` vectors wide.
+template <class T, Into kInto = Into::kAdd>
 HWY_INLINE void WeightedSum(int rows, const T* p, std::ptrdiff_t ldp, const T* v, std::ptrdiff_t ldv,
                             std::ptrdiff_t keys, const T* alpha, T* o, std::ptrdiff_t ldo, std::ptrdiff_t vectors) {
   const auto n = static_cast<std::ptrdiff_t>(hn::Lanes(hn::ScalableTag<T>()));
   while (vectors > 0) {
     const std::ptrdiff_t width = NextWidth(vectors);
-    Product<Into::kAdd, false, T, T>(rows, p, ldp, v, ldv, keys, alpha, o, ldo, width);
+    Product<kInto, false, T, T>(rows, p, ldp, v, ldv, keys, alpha, o, ldo, width);
     v += width * n;
     o += width * n;
     vectors -= width;
