@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <type_traits>
@@ -18,7 +19,9 @@ struct BasicView {
   std::array<std::int64_t, Rank> shape{};
   std::array<std::int64_t, Rank> strides{};
 
-  bool given() const { return data != nullptr || shape != std::array<std::int64_t, Rank>{}; }
+  bool given() const {
+    return data != nullptr || std::any_of(shape.begin(), shape.end(), [](std::int64_t n) { return n != 0; });
+  }
 
   operator BasicView<Rank, const void*>() const requires std::is_same_v<Pointer, void*> {
     return {data, dtype, shape, strides};

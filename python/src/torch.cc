@@ -3,10 +3,10 @@
 //
 // It serves the torch it was compiled for. Whatever is not plain is left to the operators of keel/torch/_operator.py.
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/record_function.h>
 #include <nanobind/nanobind.h>
@@ -103,14 +103,20 @@ bool is_plain(c10::DispatchKeySet keys) {
   return (keys.raw_repr() & ~plain.raw_repr()) == 0;
 }
 
+// at::empty_like, without the way through the dispatcher where the layout is plain to see.
+Tensor new_like(const Tensor& x) {
+  if (!x.is_contiguous()) return at::empty_like(x);
+  return Tensor(at::detail::empty_cpu(x.sizes(), x.scalar_type()));
+}
+
 Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, const Settings& settings,
                Tensor* lse) {
   const at::AutoDispatchBelowADInplaceOrView below;
-  Tensor out = at::empty_like(q);
+  Tensor out = new_like(q);
   Outputs outputs;
   if (lse != nullptr) {
     const at::ScalarType type = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-    *lse = at::empty(q.sizes().slice(0, q.dim() - 1), q.options().dtype(type));
+    *lse = at::detail::empty_cpu(q.sizes().slice(0, q.dim() - 1), type);
     outputs.lse = write<3>(*lse);
   }
   RECORD_FUNCTION("keel::scaled_dot_product_attention", std::vector<c10::IValue>({q, k, v}));
@@ -148,9 +154,9 @@ class Backward : public torch::autograd::Node {
 
     const at::AutoDispatchBelowADInplaceOrView below;
     variable_list gradients(3);
-    if (task_should_compute_output(0)) gradients[0] = at::empty_like(q);
-    if (task_should_compute_output(1)) gradients[1] = at::empty_like(k);
-    if (task_should_compute_output(2)) gradients[2] = at::empty_like(v);
+    if (task_should_compute_output(0)) gradients[0] = new_like(q);
+    if (task_should_compute_output(1)) gradients[1] = new_like(k);
+    if (task_should_compute_output(2)) gradients[2] = new_like(v);
     calls->backward({read(q), read(k), read(v), read(out), read<3>(lse), read(dout), {}},
                     {write(gradients[0]), write(gradients[1]), write(gradients[2]), {}, {}, {}},
                     options_of(settings_, mask));

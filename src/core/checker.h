@@ -17,7 +17,7 @@ namespace keel {
 // way and compared at the end by check_memory().
 class Checker {
  public:
-  Checker(const char* operation, Pointers pointers) : operation_(operation), pointers_(pointers) {}
+  Checker(const char* operation, Pointers pointers) : operation_(operation), pointers_(pointers) { memory_.reserve(8); }
 
   template <class... Parts>
   [[noreturn]] void refuse(const Parts&... parts) const {

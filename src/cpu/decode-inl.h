@@ -151,9 +151,13 @@ HWY_INLINE void FewScores(int rows, const T* q, std::ptrdiff_t ldq, const S* k, 
   for (std::ptrdiff_t y = 0; y < keys; ++y, k += stride) {
     for (int r = 0; r < rows; ++r) {
       auto sum = hn::Zero(d);
-      for (std::ptrdiff_t c = 0; c < d_k; ++c) {
+      const auto add = [&](std::ptrdiff_t c) {
         sum = hn::MulAdd(hn::Set(d, q[r * ldq + c]), hn::Set(d, ToScalar<T>(k[c * column_stride])), sum);
-      }
+      };
+      std::ptrdiff_t c = 0;
+      for (; c + 4 <= d_k; c += 4)
+        add(c), add(c + 1), add(c + 2), add(c + 3);  // short enough to run beside what follows
+      for (; c < d_k; ++c) add(c);
       s[r * lds + y] = hn::GetLane(sum);
     }
   }
