@@ -54,7 +54,8 @@ class BackwardRunner {
         rows_(h_.n_q * f_.group),
         scratch_(call, workspace),
         memory_(call, rows_, head.memory),
-        dropout_(f_.dropout, f_.seed) {
+        dropout_(f_.dropout, f_.seed),
+        dense_(HasDenseTerms(f_, h_)) {
     std::fill_n(scratch_.ones, kRowTile, T{1});
   }
 
@@ -239,7 +240,7 @@ class BackwardRunner {
         if (computed.empty()) continue;
         const RowBlock row = BlockOf(x, PlaceOf(r + x), block, computed);
         T* const s = scratch_.s + x * scratch_.lds;
-        MaskRow(f_, h_, row, scratch_.dense, s);
+        MaskRow(f_, h_, dense_, row, scratch_.dense, s);
         JoinBlock<T, false, false>(s, computed, false, MaxOfBlock(s, computed), scratch_.states[x]);
       }
     }
@@ -287,7 +288,7 @@ class BackwardRunner {
   }
 
   RowBlock BlockOf(std::int64_t x, const RowPlace& place, Range block, Range computed) const {
-    return BlockOfRow(place.g, place.i, scratch_.keys[x], block, block.begin, computed);
+    return {place.g, place.i, block.begin, computed, SeenOf(scratch_.keys[x], block, block.begin, computed)};
   }
 
   static constexpr auto nothing = [](auto...) {};
@@ -352,7 +353,7 @@ class BackwardRunner {
     const Range computed = row.computed;
     const bool capped = f_.softcap > 0 && call_.needs_ds();
     if (capped) FindSlope(computed, s);
-    const std::int64_t visible = MaskRow(f_, h_, row, scratch_.dense, s);  // pass 2
+    const std::int64_t visible = MaskRow(f_, h_, dense_, row, scratch_.dense, s);  // pass 2
     if (f_.dropout > 0) {
       std::fill(scratch_.kept + computed.begin, scratch_.kept + computed.end, T{1});
       ApplyDropout<T>(dropout_, h_, row, scratch_.kept);
@@ -496,6 +497,7 @@ class BackwardRunner {
   const BackwardScratch<T> scratch_;
   const HeadMemory<T> memory_;
   const Dropout dropout_;
+  const bool dense_;
   bool finite_k_ = true, finite_q_ = true, finite_dout_ = true;
   bool masked_ = false;  // some row does not see some key of the block
 };

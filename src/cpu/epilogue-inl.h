@@ -59,11 +59,12 @@ HWY_INLINE bool Reports(const ForwardHead& head) {
 template <class T>
 HWY_INLINE T FinishRow(const ForwardCall& call, const ForwardHead& head, const RowPlace& place, bool reports,
                        RowState<T>& state) {
-  const double max = state.l != state.l && state.m != static_cast<T>(INFINITY) ? NAN : state.m;
+  const T m = state.m;
   T factor = 1;
   if (head.sinks.data != nullptr && state.visible > 0) factor = JoinSink(SinkOf<T>(call, head, place.g), state);
   const bool masked = state.visible == 0;
   if (reports) {
+    const double max = state.l != state.l && m != static_cast<T>(INFINITY) ? NAN : m;
     const double lse = masked         ? -INFINITY
                        : state.l == 0 ? NAN
                                       : static_cast<double>(state.m) + std::log2(static_cast<double>(state.l));

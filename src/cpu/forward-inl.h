@@ -43,7 +43,8 @@ class ForwardTaskRunner {
         head_(*task.head),
         rows_(task.row_end - task.row_begin),
         scratch_(call, workspace),
-        dropout_(call.dropout, call.seed) {}
+        dropout_(call.dropout, call.seed),
+        dense_(HasDenseTerms(call, *task.head)) {}
 
   void Run() {
     LoadQueries();
@@ -80,20 +81,20 @@ class ForwardTaskRunner {
 
   // The rows' key ranges, and their queries times scale·log₂e.
   void LoadQueries() {
-    all_keys_ = {INT64_MAX, 0};
+    Range all = {INT64_MAX, 0};
     WithType<T>(call_.dtype, [&](auto* type) {
       const auto* const q = static_cast<decltype(type)>(head_.q.data);
       RowPlace place = PlaceOf(0);
       for (std::int64_t r = 0; r < rows_; ++r, ++place) {
         const Range keys = VisibleKeys(call_, head_, place.i);
         scratch_.keys[r] = keys;
-        if (!keys.empty()) all_keys_ = {std::min(all_keys_.begin, keys.begin), std::max(all_keys_.end, keys.end)};
+        if (!keys.empty()) all = {std::min(all.begin, keys.begin), std::max(all.end, keys.end)};
         const double scale = ScaleOf(call_, head_, place.g, place.i);
         LoadRow<T>(q + place.g * head_.q.head_stride + place.i * head_.q.row_stride, head_.q.column_stride, call_.d_k,
                    static_cast<T>(scale * kLog2E), scratch_.q + r * scratch_.ldq);
       }
     });
-    if (all_keys_.empty()) all_keys_ = {0, 0};
+    all_keys_ = all.empty() ? Range{0, 0} : all;
     const int last = static_cast<int>(rows_ % kRowTile);
     std::fill_n(scratch_.q + rows_ * scratch_.ldq, (TileRows(last) - last) * scratch_.ldq, T{0});
     if (rows_ <= kRowTile && head_.k_len >= scratch_.panel) {
@@ -167,7 +168,7 @@ class ForwardTaskRunner {
   }
 
   RowBlock BlockOf(std::int64_t r, const RowPlace& place, Range block, std::int64_t first, Range computed) const {
-    return BlockOfRow(place.g, place.i, scratch_.keys[r], block, first, computed);
+    return {place.g, place.i, first, computed, SeenOf(scratch_.keys[r], block, first, computed)};
   }
 
   void TakeBlock(Range block, std::int64_t first, const States<T>& states) {
@@ -187,8 +188,8 @@ class ForwardTaskRunner {
       for (std::int64_t x = 0; x < rows; ++x, ++place) {
         T* const s = scratch_.s + x * scratch_.lds;
         const RowBlock row = BlockOf(r + x, place, block, first, computed);
-        visible[x] = MaskRow(call_, head_, row, scratch_.dense, s);  // pass 2
-        scratch_.factor[x] = MaxOfBlock(s, computed);                // which waits: all rows first
+        visible[x] = MaskRow(call_, head_, dense_, row, scratch_.dense, s);  // pass 2
+        scratch_.factor[x] = MaxOfBlock(s, computed);                        // which waits: all rows first
         masked = masked || visible[x] < needed.end - needed.begin;
       }
       for (std::int64_t x = 0; x < rows; ++x) {
@@ -201,11 +202,12 @@ class ForwardTaskRunner {
           ApplyDropout<T>(dropout_, head_, BlockOf(r + x, PlaceOf(r + x), block, first, computed), s);
         }
       }
-      if (!masked && !have_values && CanReadValuesInPlace()) {  // pass 4
+      const T* const v = masked || have_values ? nullptr : AlignedValues();  // pass 4
+      if (!masked && !have_values && CanStreamValues() && (v == nullptr || needed.end - needed.begin > kFewKeys)) {
         StreamValues(strip, first, states);
         continue;
       }
-      if (const T* const v = AlignedValues(); v != nullptr && !masked && !have_values) {
+      if (v != nullptr) {
         SumValues(strip, v + block.begin * scratch_.ldv, block.begin - first, states);
         continue;
       }
@@ -247,9 +249,7 @@ class ForwardTaskRunner {
   }
 
   // Where one tile of rows is all there is, v is used once: packing it would cost more than it saves.
-  bool CanReadValuesInPlace() const {
-    return rows_ <= kRowTile && head_.v.column_stride == 1 && call_.d_v == scratch_.ldv;
-  }
+  bool CanStreamValues() const { return rows_ <= kRowTile && head_.v.column_stride == 1 && call_.d_v == scratch_.ldv; }
 
   // v, where it lies as packing would leave it. A block that a mask touches is packed all the same, to learn whether
   // all of it is finite.
@@ -365,7 +365,7 @@ class ForwardTaskRunner {
 
   void WriteWeightRow(const RowBlock& row, std::int64_t r, T* s) {
     const hn::ScalableTag<T> d;
-    MaskRow(call_, head_, row, scratch_.dense, s);
+    MaskRow(call_, head_, dense_, row, scratch_.dense, s);
     const RowState<T>& state = scratch_.total.rows[r];
     const auto m = hn::Set(d, state.m), norm = hn::Set(d, T{1} / state.l);  // NaN where the row has a NaN
     for (std::int64_t y = row.computed.begin; y < row.computed.end; y += scratch_.lanes) {
@@ -400,6 +400,7 @@ class ForwardTaskRunner {
   const std::int64_t rows_;
   const Scratch<T> scratch_;
   const Dropout dropout_;
+  const bool dense_;
   Range all_keys_;
   bool finishing_ = false;         // one block has all the keys: rows are written with it
   std::int64_t values_begin_ = 0;  // first key of the block whose value is packed

@@ -66,29 +66,26 @@ struct RowBlock {
   Range computed, seen;
 };
 
-// A row that sees `keys` of the whole sequence, in the block of keys from `first` on.
-HWY_INLINE RowBlock BlockOfRow(std::int64_t g, std::int64_t i, Range keys, Range block, std::int64_t first,
-                               Range computed) {
+// What a row that sees `keys` of the whole sequence sees of a block, counted from key `first` on.
+HWY_INLINE Range SeenOf(Range keys, Range block, std::int64_t first, Range computed) {
   const Range seen = Clip(keys, block);
-  if (seen.empty()) return {g, i, first, computed, {computed.begin, computed.begin}};
-  return {g, i, first, computed, {seen.begin - first, seen.end - first}};
+  return seen.empty() ? Range{computed.begin, computed.begin} : Range{seen.begin - first, seen.end - first};
 }
 
 // Scores outside `seen` become −inf.
 template <class T>
-HWY_INLINE void HideOutside(const RowBlock& row, T* HWY_RESTRICT s) {
+HWY_INLINE void HideOutside(Range computed, Range seen, T* HWY_RESTRICT s) {
   const hn::ScalableTag<T> d;
   const auto n = static_cast<std::int64_t>(hn::Lanes(d));
   const auto hidden = hn::Set(d, static_cast<T>(-INFINITY));
-  const auto begin = hn::Set(d, static_cast<T>(row.seen.begin)), end = hn::Set(d, static_cast<T>(row.seen.end));
-  const auto hide = [&](std::int64_t x) {
-    const auto at = hn::Iota(d, static_cast<T>(x));
-    const auto keep = hn::And(hn::Ge(at, begin), hn::Lt(at, end));
+  for (std::int64_t x = computed.begin; x < seen.begin; x += n) {
+    const auto keep = hn::Ge(hn::Iota(d, static_cast<T>(x - seen.begin)), hn::Zero(d));
     hn::Store(hn::IfThenElse(keep, hn::Load(d, s + x), hidden), d, s + x);
-  };
-  for (std::int64_t x = row.computed.begin; x < row.seen.begin; x += n) hide(x);
-  const std::int64_t tail = std::max(row.seen.end / n * n, row.computed.begin);
-  for (std::int64_t x = tail; x < row.computed.end; x += n) hide(x);
+  }
+  for (std::int64_t x = std::max(seen.end / n * n, computed.begin); x < computed.end; x += n) {
+    const auto keep = hn::Lt(hn::Iota(d, static_cast<T>(x - seen.end)), hn::Zero(d));
+    hn::Store(hn::IfThenElse(keep, hn::Load(d, s + x), hidden), d, s + x);
+  }
 }
 
 HWY_INLINE bool HasDenseTerms(const ForwardCall& call, const ForwardHead& head) {
@@ -215,12 +212,13 @@ HWY_NOINLINE std::int64_t ApplyDenseTerms(const ForwardCall& call, const Forward
   return visible;
 }
 
-// All that stands between a row's scores and its softmax. Returns how many keys of the block stay visible.
+// All that stands between a row's scores and its softmax, `dense` as HasDenseTerms() says. Returns how many keys of the
+// block stay visible.
 template <class T>
-HWY_INLINE std::int64_t MaskRow(const ForwardCall& call, const ForwardHead& head, const RowBlock& row,
+HWY_INLINE std::int64_t MaskRow(const ForwardCall& call, const ForwardHead& head, bool dense, const RowBlock& row,
                                 const DenseScratch<T>& scratch, T* HWY_RESTRICT s) {
-  if (!row.seen.empty() && HasDenseTerms(call, head)) return ApplyDenseTerms<T>(call, head, row, scratch, s);
-  if (row.seen.begin > row.computed.begin || row.seen.end < row.computed.end) HideOutside(row, s);
+  if (dense && !row.seen.empty()) return ApplyDenseTerms<T>(call, head, row, scratch, s);
+  HideOutside(row.computed, row.seen, s);
   return row.seen.end - row.seen.begin;
 }
 

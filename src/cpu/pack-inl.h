@@ -33,14 +33,25 @@ struct RowPlace {
   std::int64_t i, g, group;
 };
 
+// Calls f(c) for each whole vector of n elements, four a round: these loops are as long as their instructions are many.
+// Returns where the rest begins.
+template <class D, class F>
+HWY_INLINE std::int64_t ForVectors(D d, std::int64_t n, const F& f) {
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t c = 0;
+  for (; c + 4 * lanes <= n; c += 4 * lanes) f(c), f(c + lanes), f(c + 2 * lanes), f(c + 3 * lanes);
+  for (; c + lanes <= n; c += lanes) f(c);
+  return c;
+}
+
 // to[0, n) = factor · from[0, n), the source `stride` elements apart.
 template <class T, class S>
 HWY_INLINE void LoadRow(const S* from, std::int64_t stride, std::int64_t n, T factor, T* HWY_RESTRICT to) {
   const hn::ScalableTag<T> d;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto times = hn::Set(d, factor);
   std::int64_t c = 0;
   if (stride == 1) {
-    for (; c + lanes <= n; c += lanes) hn::StoreU(hn::Mul(LoadAs(d, from + c), hn::Set(d, factor)), d, to + c);
+    c = ForVectors(d, n, [&](std::int64_t x) { hn::StoreU(hn::Mul(LoadAs(d, from + x), times), d, to + x); });
   }
   for (; c < n; ++c) to[c] = ToScalar<T>(from[c * stride]) * factor;
 }
@@ -54,10 +65,10 @@ HWY_INLINE void LoadRow(DType dtype, const void* from, std::int64_t at, std::int
 template <class T, class S>
 HWY_INLINE void StoreRow(S* to, std::int64_t stride, std::int64_t n, T factor, const T* HWY_RESTRICT from) {
   const hn::ScalableTag<T> d;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto times = hn::Set(d, factor);
   std::int64_t c = 0;
   if (stride == 1) {
-    for (; c + lanes <= n; c += lanes) StoreAs(d, hn::Mul(hn::LoadU(d, from + c), hn::Set(d, factor)), to + c);
+    c = ForVectors(d, n, [&](std::int64_t x) { StoreAs(d, hn::Mul(hn::LoadU(d, from + x), times), to + x); });
   }
   for (; c < n; ++c) to[c * stride] = FromScalar<T, S>(from[c] * factor);
 }
@@ -272,11 +283,11 @@ HWY_NOINLINE bool PackValues(DType dtype, const Rows& v, std::int64_t j, std::in
       const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
       std::int64_t c = 0;
       if (v.column_stride == 1) {
-        for (; c + lanes <= d_v; c += lanes) {
-          const auto values = LoadAs(d, source + c);
+        c = ForVectors(d, d_v, [&](std::int64_t y) {
+          const auto values = LoadAs(d, source + y);
           seen = Suspect(d, seen, values);
-          hn::Store(values, d, row + c);
-        }
+          hn::Store(values, d, row + y);
+        });
       }
       if (c == ldv) continue;
       for (; c < d_v; ++c) row[c] = ToScalar<T>(source[c * v.column_stride]);
