@@ -31,7 +31,7 @@ def test_writes_table_json_and_plot(tmp_path, capsys):
     arguments = ["--filter", "forward f32 64 n 16", "--seconds", "0.01", "--threads", "1"]
     assert main([*arguments, "--json", str(files["json"]), "--plot", str(files["plot"])]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == report.HEADER and sum("16     16" in line for line in lines) == 2
+    assert lines[0] == report.about() and lines[2] == report.HEADER and sum("16     16" in line for line in lines) == 2
     data = json.loads(files["json"].read_text())
     assert len(data["rows"]) == 2 and {row["case"] for row in data["rows"]} == {"full", "causal"}
     for row in data["rows"]:
@@ -40,6 +40,14 @@ def test_writes_table_json_and_plot(tmp_path, capsys):
     assert data["summary"][0]["geometric_mean"] == pytest.approx(mean)
     page = files["plot"].read_text()
     assert page.count("<polyline") == 2 and "http" not in page
+
+
+def test_means_are_given_by_threads_and_over_all():
+    row = next(grid.rows())
+    results = [measure.Result(row, threads, torch_s, 1.0, 3) for threads, torch_s in ((1, 2.0), (2, 8.0))]
+    means = {part["part"]: part["geometric_mean"] for part in report.summary(results)}
+    assert means == pytest.approx({"forward, 1 thread": 2.0, "forward, 2 threads": 8.0, "forward": 4.0})
+    assert [part["part"] for part in report.summary(results[:1])] == ["forward, 1 thread"]
 
 
 def test_json_alone_on_the_standard_output(capsys):

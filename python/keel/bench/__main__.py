@@ -81,7 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     table = options.json != "-"
     if table:
-        print(report.HEADER)
+        print(report.about() + "\n\n" + report.HEADER)
     results = []
     for threads in options.threads:
         for row in rows:

@@ -12,6 +12,7 @@ import torch
 
 import keel
 from keel.bench.measure import Result
+from keel.torch import _short
 
 HEADER = (
     f"{'pass':<18}{'case':<16}{'dtype':<7}{'d':>4}{'n_q':>7}{'n_k':>7}{'B':>3}{'H':>4}{'thr':>5}"
@@ -35,16 +36,17 @@ def geometric_mean(values: Iterable[float]) -> float:
 
 def summary(results: Sequence[Result]) -> list[dict[str, Any]]:
     """Geometric means and the slowest row of each part of the grid."""
+    counts = sorted({r.threads for r in results})
+    groups = [(f", {n} thread{'s' if n > 1 else ''}", [n]) for n in counts] + [("", counts)] * (len(counts) > 1)
     parts: list[tuple[str, Any]] = []
-    for threads in sorted({r.threads for r in results}):
+    for of, among in groups:
         for passes in ("forward", "forward+backward"):
-            of = f", {threads} thread{'s' if threads > 1 else ''}"
-            parts.append((passes + of, lambda r, p=passes, t=threads: r.row.passes == p and r.threads == t))
+            parts.append((passes + of, lambda r, p=passes, t=among: r.row.passes == p and r.threads in t))
             parts.append(
                 (
                     f"{passes}, causal, n ≤ 512{of}",
-                    lambda r, p=passes, t=threads: r.row.passes == p
-                    and r.threads == t
+                    lambda r, p=passes, t=among: r.row.passes == p
+                    and r.threads in t
                     and r.row.kind == "causal"
                     and r.row.n_k <= 512,
                 )
@@ -83,10 +85,17 @@ def processor() -> str:
         return platform.processor() or platform.machine()
 
 
+def about() -> str:
+    """What is compared, and where."""
+    way = "compiled for this torch" if _short.compiled else "not compiled for this torch: short calls take longer"
+    return f"keel {keel.__version__} ({way}), torch {torch.__version__}, {processor()}"
+
+
 def document(results: Sequence[Result]) -> dict[str, Any]:
     """Everything, for --json."""
     return {
         "keel": keel.__version__,
+        "compiled": _short.compiled is not None,
         "torch": torch.__version__,
         "processor": processor(),
         "processors": os.cpu_count(),
