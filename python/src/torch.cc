@@ -17,9 +17,13 @@
 #include <torch/csrc/dynamo/compiled_autograd.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <array>
+#include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "calls.h"
 #include "keel/error.h"
@@ -40,14 +44,13 @@ struct Settings {
   std::optional<double> scale;
 };
 
-bool is_served(at::ScalarType type) {
-  return type == at::kDouble || type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
-}
-
-DType dtype_of(at::ScalarType type) {
+// Of what tensors can have, what the library takes; nothing for the rest.
+std::optional<DType> dtype_of(at::ScalarType type) {
   switch (type) {
     case at::kDouble:
       return DType::f64;
+    case at::kFloat:
+      return DType::f32;
     case at::kHalf:
       return DType::f16;
     case at::kBFloat16:
@@ -55,15 +58,16 @@ DType dtype_of(at::ScalarType type) {
     case at::kBool:
       return DType::boolean;
     default:
-      return DType::f32;
+      return {};
   }
 }
 
 // The dimensions that `tensor` lacks come first and have size 1.
 template <std::size_t Rank, class Pointer>
 BasicView<Rank, Pointer> view_of(const Tensor& tensor, Pointer data) {
-  BasicView<Rank, Pointer> view{data, dtype_of(tensor.scalar_type()), {}, {}};
   const at::IntArrayRef sizes = tensor.sizes(), strides = tensor.strides();
+  TORCH_INTERNAL_ASSERT(sizes.size() <= Rank);
+  BasicView<Rank, Pointer> view{data, dtype_of(tensor.scalar_type()).value(), {}, {}};
   view.shape.fill(1);
   std::copy(sizes.begin(), sizes.end(), view.shape.end() - sizes.size());
   std::copy(strides.begin(), strides.end(), view.strides.end() - strides.size());
@@ -86,13 +90,11 @@ Options options_of(const Settings& settings, const Tensor& mask) {
 }
 
 // Where the dispatcher would send an operator of these tensors, modes of this thread included.
-c10::DispatchKeySet keys_of(std::initializer_list<Tensor> tensors) {
+template <class... Tensors>
+c10::DispatchKeySet keys_of(const Tensors&... tensors) {
   const c10::impl::LocalDispatchKeySet local = c10::impl::tls_local_dispatch_key_set();
-  c10::DispatchKeySet keys = local.included_;
-  for (const Tensor& tensor : tensors) {
-    if (tensor.defined()) keys = keys | tensor.key_set();
-  }
-  return keys - local.excluded_;
+  const auto keys = [](const Tensor& tensor) { return tensor.defined() ? tensor.key_set() : c10::DispatchKeySet(); };
+  return (local.included_ | ... | keys(tensors)) - local.excluded_;
 }
 
 // Dense memory of the CPU and nothing that would change what an operator means: no transform, trace, autocast, fake
@@ -102,6 +104,27 @@ bool is_plain(c10::DispatchKeySet keys) {
   constexpr c10::DispatchKeySet plain{Key::CPU, Key::AutogradCPU, Key::ADInplaceOrView, Key::BackendSelect};
   return (keys.raw_repr() & ~plain.raw_repr()) == 0;
 }
+
+// Shapes and dtypes that the library takes as they are. What is wrong about others, or how they broadcast, the
+// operator's side knows.
+bool fits(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, bool grouped) {
+  const std::int64_t rank = q.dim();
+  if (rank < (grouped ? 3 : 2) || rank > 4 || k.dim() != rank || v.dim() != rank) return false;
+  const at::ScalarType type = q.scalar_type();
+  if (!dtype_of(type) || type == at::kBool || k.scalar_type() != type || v.scalar_type() != type) return false;
+  if (k.sizes() != v.sizes() || k.size(-1) != q.size(-1) || q.size(-1) < 1) return false;
+  for (std::int64_t i = 0; i + 2 < rank; ++i) {
+    if (grouped && i == rank - 3) continue;
+    if (k.size(i) != q.size(i)) return false;
+  }
+  if (grouped && (k.size(-3) == 0 || q.size(-3) % k.size(-3) != 0)) return false;
+  if (!mask.defined()) return true;
+  return mask.dim() <= 4 &&
+         (mask.scalar_type() == at::kBool || mask.scalar_type() == at::kFloat || mask.scalar_type() == type);
+}
+
+// The dtype of lse.
+at::ScalarType row_type(const Tensor& q) { return q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
 
 // at::empty_like, without the way through the dispatcher where the layout is plain to see.
 Tensor new_like(const Tensor& x) {
@@ -115,8 +138,7 @@ Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& 
   Tensor out = new_like(q);
   Outputs outputs;
   if (lse != nullptr) {
-    const at::ScalarType type = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-    *lse = at::detail::empty_cpu(q.sizes().slice(0, q.dim() - 1), type);
+    *lse = at::detail::empty_cpu(q.sizes().slice(0, q.dim() - 1), row_type(q));
     outputs.lse = write<3>(*lse);
   }
   RECORD_FUNCTION("keel::scaled_dot_product_attention", std::vector<c10::IValue>({q, k, v}));
@@ -146,20 +168,22 @@ class Backward : public torch::autograd::Node {
     const std::lock_guard<std::mutex> lock(mutex_);
     const Tensor& dout = arrived[0];
     if (!dout.defined()) return variable_list(3);
-    const Tensor q = q_.unpack(), k = k_.unpack(), v = v_.unpack(), mask = mask_.unpack(), lse = lse_.unpack();
-    const Tensor out = out_.unpack(c10::intrusive_ptr<Node>::unsafe_reclaim_from_nonowning(this));
-    // A second derivative, which the operator refuses, or compiled autograd, which traces.
-    if (at::GradMode::is_enabled() || !is_plain(keys_of({dout, q, k, v, out, lse, mask})))
-      return by_operator(dout, q, k, v, out, lse, mask);
+    const Values x = {q_.unpack(), k_.unpack(), v_.unpack(), mask_.unpack(), out_.unpack(getptr()), lse_.unpack()};
+    if (!is_direct(x, dout)) return by_operator(x, dout);
 
     const at::AutoDispatchBelowADInplaceOrView below;
     variable_list gradients(3);
-    if (task_should_compute_output(0)) gradients[0] = new_like(q);
-    if (task_should_compute_output(1)) gradients[1] = new_like(k);
-    if (task_should_compute_output(2)) gradients[2] = new_like(v);
-    calls->backward({read(q), read(k), read(v), read(out), read<3>(lse), read(dout), {}},
-                    {write(gradients[0]), write(gradients[1]), write(gradients[2]), {}, {}, {}},
-                    options_of(settings_, mask));
+    if (task_should_compute_output(0)) gradients[0] = new_like(x.q);
+    if (task_should_compute_output(1)) gradients[1] = new_like(x.k);
+    if (task_should_compute_output(2)) gradients[2] = new_like(x.v);
+    try {
+      calls->backward({read(x.q), read(x.k), read(x.v), read(x.out), read<3>(x.lse), read(dout), {}},
+                      {write(gradients[0]), write(gradients[1]), write(gradients[2]), {}, {}, {}},
+                      options_of(settings_, x.mask));
+    } catch (const Error& error) {  // torch's engine knows its own alone
+      if (error.code() == ErrorCode::out_of_memory) C10_THROW_ERROR(OutOfMemoryError, error.what());
+      C10_THROW_ERROR(ValueError, error.what());
+    }
     return gradients;
   }
 
@@ -184,9 +208,24 @@ class Backward : public torch::autograd::Node {
   }
 
  private:
+  struct Values {
+    Tensor q, k, v, mask, out, lse;
+  };
+
+  // Whether the library takes all as it is. Hooks may have put anything in its place; compiled autograd traces; and a
+  // second derivative is refused by the operator.
+  static bool is_direct(const Values& x, const Tensor& dout) {
+    const auto is_like_q = [&](const Tensor& y) {
+      return y.scalar_type() == x.q.scalar_type() && y.sizes() == x.q.sizes();
+    };
+    return !at::GradMode::is_enabled() && is_plain(keys_of(dout, x.q, x.k, x.v, x.out, x.lse, x.mask)) &&
+           fits(x.q, x.k, x.v, x.mask, x.q.dim() > 2) && is_like_q(x.out) && is_like_q(dout) &&
+           x.lse.scalar_type() == row_type(x.q) && x.lse.dim() == x.q.dim() - 1;
+  }
+
   // torch.ops.keel.attention_backward, of any tensors and itself differentiable (into an error).
-  variable_list by_operator(const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out,
-                            const Tensor& lse, const Tensor& mask) {
+  variable_list by_operator(const Values& x, const Tensor& dout) {
+    const auto& [q, k, v, mask, out, lse] = x;
     const bool boolean = mask.defined() && mask.scalar_type() == at::kBool;
     const auto optional = [](const Tensor& tensor) { return tensor.defined() ? c10::IValue(tensor) : c10::IValue(); };
     torch::jit::Stack stack{dout, c10::IValue(), q, k, v, out, lse};
@@ -223,24 +262,6 @@ Tensor with_derivative(const Tensor& q, const Tensor& k, const Tensor& v, const 
   return out;
 }
 
-// Shapes and dtypes that the library takes as they are. What is wrong about others, or how they broadcast, the
-// operator's side knows.
-bool fits(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, bool grouped) {
-  const std::int64_t rank = q.dim();
-  if (rank < (grouped ? 3 : 2) || rank > 4 || k.dim() != rank || v.dim() != rank) return false;
-  if (!is_served(q.scalar_type()) || k.scalar_type() != q.scalar_type() || v.scalar_type() != q.scalar_type())
-    return false;
-  if (k.sizes() != v.sizes() || k.size(-1) != q.size(-1) || q.size(-1) < 1) return false;
-  for (std::int64_t i = 0; i + 2 < rank; ++i) {
-    if (grouped && i == rank - 3) continue;
-    if (k.size(i) != q.size(i)) return false;
-  }
-  if (grouped && (k.size(-3) == 0 || q.size(-3) % k.size(-3) != 0)) return false;
-  if (!mask.defined()) return true;
-  const at::ScalarType type = mask.scalar_type();
-  return mask.dim() <= 4 && (type == at::kBool || type == at::kFloat || type == q.scalar_type());
-}
-
 bool read_number(nb::handle object, std::optional<double>& number) {
   if (object.is_none()) return true;
   if (!PyFloat_CheckExact(object.ptr()) && !PyLong_CheckExact(object.ptr())) return false;
@@ -265,7 +286,7 @@ nb::object sdpa(nb::handle query, nb::handle key, nb::handle value, nb::handle a
   if (!PyBool_Check(is_causal.ptr()) || !PyBool_Check(enable_gqa.ptr()) || !read_number(scale, settings.scale))
     return nb::none();
   if (mask.defined() && (settings.causal || mask.requires_grad())) return nb::none();
-  const c10::DispatchKeySet keys = keys_of({q, k, v, mask});
+  const c10::DispatchKeySet keys = keys_of(q, k, v, mask);
   if (!is_plain(keys) || at::impl::torch_function_mode_enabled()) return nb::none();
   if (!fits(q, k, v, mask, enable_gqa.ptr() == Py_True)) return nb::none();
 

@@ -96,9 +96,11 @@ def calls(monkeypatch):
     for module, name in ((keel.torch._operator._core, "attention"), (_sdpa, "_short")):
         original = getattr(module, name)
 
-        def counted(*arguments, original=original):
-            count.append(1)
-            return original(*arguments)
+        def counted(*arguments, original=original, short=module is _sdpa):
+            result = original(*arguments)
+            if result is not None or not short:
+                count.append(1)
+            return result
 
         monkeypatch.setattr(module, name, counted)
     return count

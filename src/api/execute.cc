@@ -21,15 +21,17 @@ std::vector<RowTask> row_tasks(const Problem& p, const Plan& plan) {
   std::vector<RowTask> tasks;
   tasks.reserve(static_cast<std::size_t>(p.entries() * p.kv_heads));
   const std::int64_t group = p.kv_heads > 0 ? p.q_heads / p.kv_heads : 1;
+  bool uneven = false;
   for (std::int64_t e = 0; e < p.entries(); ++e) {
     const std::int64_t rows = p.entry(e).q_rows * group, block = plan.tiles.row_block;
+    uneven = uneven || rows > block;
     for (std::int64_t h = 0; h < p.kv_heads; ++h) {
       for (std::int64_t begin = (rows - 1) / block * block; begin >= 0 && rows > 0; begin -= block) {
         tasks.push_back({e, h, begin, std::min(begin + block, rows)});
       }
     }
   }
-  if (p.options.causal != Causal::none && std::ssize(tasks) > p.entries() * p.kv_heads) {
+  if (p.options.causal != Causal::none && uneven) {
     std::stable_sort(tasks.begin(), tasks.end(),
                      [](const RowTask& a, const RowTask& b) { return a.row_begin > b.row_begin; });
   }

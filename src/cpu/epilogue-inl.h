@@ -59,12 +59,13 @@ HWY_INLINE bool Reports(const ForwardHead& head) {
 template <class T>
 HWY_INLINE T FinishRow(const ForwardCall& call, const ForwardHead& head, const RowPlace& place, bool reports,
                        RowState<T>& state) {
-  const T m = state.m;
+  const T m = state.m;  // without the sink, as is what follows
+  const bool undefined = state.l != state.l && m != static_cast<T>(INFINITY);
   T factor = 1;
   if (head.sinks.data != nullptr && state.visible > 0) factor = JoinSink(SinkOf<T>(call, head, place.g), state);
   const bool masked = state.visible == 0;
   if (reports) {
-    const double max = state.l != state.l && m != static_cast<T>(INFINITY) ? NAN : m;
+    const double max = undefined ? NAN : m;
     const double lse = masked         ? -INFINITY
                        : state.l == 0 ? NAN
                                       : static_cast<double>(state.m) + std::log2(static_cast<double>(state.l));

@@ -1,10 +1,13 @@
 // The main loop of the forward kernel. For a task (a block of query rows of one head group) it takes the keys block by
-// block; for a block it packs kᵀ and v once and lets every strip of rows do
+// block; for a block it packs kᵀ and v once and lets every strip of rows (two register tiles) do
 //
 //   pass 1   s = q·kᵀ                            kRowTile rows by a panel of keys at a time
 //   pass 2   softcap, bias, ALiBi, masks          only where a row needs them
 //   pass 3   m, l, p = softmax(s) so far          then dropout
 //   pass 4   o = factor·o + p·v
+//
+// Tiles leave out the keys that none of their rows sees. When all keys are done, o is divided by l and written, with
+// the statistics; where one block has all the keys, pass 4 does so itself, and o is never stored.
 //
 // Cost: a vector of scores takes d_k + d_v fused multiply-adds a lane, the softmax about 14 operations, packing
 // (1/3 + 1/10) cycles an element of k and v for all rows of the task. So the FMA ports bound it for d ≥ 64.
@@ -184,19 +187,20 @@ class ForwardTaskRunner {
       const Range computed = ScoreStrip(strip, first);  // pass 1
       bool masked = false;
       std::int64_t visible[kStripRows];
+      T top[kStripRows];
       RowPlace place = PlaceOf(r);
       for (std::int64_t x = 0; x < rows; ++x, ++place) {
         T* const s = scratch_.s + x * scratch_.lds;
         const RowBlock row = BlockOf(r + x, place, block, first, computed);
         visible[x] = MaskRow(call_, head_, dense_, row, scratch_.dense, s);  // pass 2
-        scratch_.factor[x] = MaxOfBlock(s, computed);                        // which waits: all rows first
+        top[x] = MaxOfBlock(s, computed);                                    // which waits: all rows first
         masked = masked || visible[x] < needed.end - needed.begin;
       }
       for (std::int64_t x = 0; x < rows; ++x) {
         T* const s = scratch_.s + x * scratch_.lds;
         RowState<T>& state = states.rows[r + x];
         const bool whole = visible[x] == call_.tiles.key_block;
-        scratch_.factor[x] = JoinBlock<T, kEntropy, kMoments>(s, computed, whole, scratch_.factor[x], state);  // pass 3
+        scratch_.factor[x] = JoinBlock<T, kEntropy, kMoments>(s, computed, whole, top[x], state);  // pass 3
         state.visible += visible[x];
         if (call_.dropout > 0) {
           ApplyDropout<T>(dropout_, head_, BlockOf(r + x, PlaceOf(r + x), block, first, computed), s);

@@ -61,7 +61,7 @@ HWY_INLINE void AskAhead(D d, const S* row) {
   for (std::ptrdiff_t c = 0; c < static_cast<std::ptrdiff_t>(NV * hn::Lanes(d)); c += kLine) AskFor(row + c);
 }
 
-// C (MR, NV vectors) from A (MR, k) and B (k, NV vectors) of any dtype, C aligned.
+// C (MR, NV vectors) from A (MR, k) and B (k, NV vectors) of any dtype, C aligned but for kScale.
 //   kTransposed:  A is given as its transpose, (k, MR) with rows lda apart
 // Each element is one chain of fused multiply-adds in the order of k, whatever MR and NV are. Bound by the FMA ports:
 // MR·NV of them against NV loads and MR broadcasts a step.

@@ -136,9 +136,9 @@ HWY_INLINE bool AddWholeMoments(const T* HWY_RESTRICT s, Range computed, RowStat
 }
 
 // A block of scores, the largest being `top`, joins the row; s becomes the weights 2^(s − m). `whole` says that the row
-// sees all of key_block keys.
-// Returns the factor for the output so far: 1 unless the maximum rose. Sums run over kTileVectors accumulators that a
-// key's place in its panel decides, so that panels without visible keys, computed or not, change no bit.
+// sees all of key_block keys. Returns the factor for the output so far: 1 unless the maximum rose. Sums run over
+// kTileVectors accumulators that a key's place in its panel decides, so that panels without visible keys, computed or
+// not, change no bit.
 template <class T, bool kEntropy, bool kMoments>
 HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, Range computed, bool whole, T top, RowState<T>& state) {
   const hn::ScalableTag<T> d;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "reference/call.h"
@@ -67,6 +68,19 @@ TEST_P(Statistics, ASinkCountsInLseAndEntropyAlone) {
   expect_near(r.logit_mean, plain.logit_mean);
   expect_near(r.logit_var, plain.logit_var);
   expect_near(r.visible, plain.visible);
+}
+
+TEST_P(Statistics, ASinkThatIsNotFiniteLeavesTheLogitsAlone) {
+  const Inputs x = random_inputs(1, 1, 1, 3, 6, 4, 3);
+  const Results plain = attend(x);
+  for (const double sink : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    const std::vector<double> values = {sink};
+    const Results r = attend(x, {.sinks = heads(values)});
+    expect_near(r.max_logit, plain.max_logit);
+    expect_near(r.logit_mean, plain.logit_mean);
+    expect_near(r.logit_var, plain.logit_var);
+    expect_near(r.visible, plain.visible);
+  }
 }
 
 TEST_P(Statistics, DropoutChangesNoStatistic) {

@@ -23,12 +23,8 @@ class Result:
     threads: int
     torch_s: float  # medians, of one call
     keel_s: float
+    ratio: float  # how many times as fast Keel is: the median of the rounds, in each of which both take their turn
     rounds: int
-
-    @property
-    def ratio(self) -> float:
-        """How many times as fast Keel is."""
-        return self.torch_s / self.keel_s
 
 
 def _repeated(x: torch.Tensor, times: int) -> torch.Tensor:
@@ -112,7 +108,8 @@ def measure(row: Row, threads: int, seconds: float) -> Result:
                 pair[side]()  # caches are still the other library's
             times[side].append(_seconds(pair[side], counts[side]))
         rounds += 1
-    return Result(row, threads, statistics.median(times[0]), statistics.median(times[1]), rounds)
+    ratio = statistics.median(torchs / ours for torchs, ours in zip(*times))
+    return Result(row, threads, statistics.median(times[0]), statistics.median(times[1]), ratio, rounds)
 
 
 def differ(row: Row) -> float:

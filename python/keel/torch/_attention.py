@@ -9,7 +9,7 @@ from torch import Tensor
 
 from keel.torch import _observe
 from keel.torch import _operator as operator
-from keel.torch._sdpa import check_number, check_tensor, draw_seed, refuse
+from keel.torch._sdpa import check_no_tangent, check_number, check_tensor, draw_seed, refuse
 
 _OPERATION = "attention"
 
@@ -90,6 +90,7 @@ def attention(
     for name, x in named:
         if x is not None:
             check_tensor(_OPERATION, name, x)
+    check_no_tangent(_OPERATION, q, k, v, mask, bias, scale, sinks)
     if mask is not None and mask.is_floating_point():
         if bias is not None:
             refuse(_OPERATION, "mask", "dtype bool beside bias", mask.dtype, TypeError)

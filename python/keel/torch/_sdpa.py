@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from keel.torch import _observe
 from keel.torch import _operator as operator
@@ -69,9 +70,19 @@ def check_tensor(operation: str, name: str, x: Any) -> None:
         refuse(operation, name, "a dense tensor", f"one of layout {x.layout}", TypeError)
 
 
+def check_no_tangent(operation: str, *tensors: Any) -> None:
+    """NotImplementedError for forward-mode derivatives, which would be lost without a word."""
+    if torch.compiler.is_compiling() or forward_ad._current_level < 0 or torch._C._functorch.maybe_current_level():
+        return
+    if any(isinstance(x, Tensor) and forward_ad.unpack_dual(x).tangent is not None for x in tensors):
+        raise NotImplementedError(f"[{operation}] forward-mode derivatives of attention are not computed")
+
+
 def check_number(operation: str, name: str, x: Any) -> None:
     if isinstance(x, bool) or not isinstance(x, (int, float, torch.SymInt, torch.SymFloat)):
         refuse(operation, name, "a number", repr(x), TypeError)
+    if isinstance(x, int) and x.bit_length() > 1023:
+        refuse(operation, name, "a finite number", "an integer beyond all floats")
 
 
 _OPERATION = "scaled_dot_product_attention"
@@ -86,6 +97,7 @@ def _any(
         check_tensor(_OPERATION, name, x)
         if x.dim() < 2:
             refuse(_OPERATION, name, "at least 2 dimensions", x.dim())
+    check_no_tangent(_OPERATION, query, key, value, attn_mask)
     if attn_mask is not None:
         check_tensor(_OPERATION, "attn_mask", attn_mask)
         if is_causal:

@@ -1,8 +1,8 @@
 """The short way of scaled_dot_product_attention: plain tensors, straight into the library.
 
-`sdpa(query, key, value, attn_mask, is_causal, scale, enable_gqa)` is the output, or None for whatever is not plain. It is
-compiled (keel._torch) where the package was built for the torch that is running. The binary interface of torch changes
-with each of its versions, so there is one in Python too, which does the same a few microseconds later.
+`sdpa(query, key, value, attn_mask, is_causal, scale, enable_gqa)` is the output, or None for whatever is not plain.
+It is compiled (keel._torch) where the package was built for the torch that is running. The binary interface of torch
+changes with each of its versions, so there is one in Python too, which does the same a few microseconds later.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ _function_modes = torch._C._len_torch_function_stack
 _transform = torch._C._functorch.maybe_current_level
 _tracing = torch._C._get_tracing_state
 _autocast = torch._C._is_any_autocast_enabled
+_is_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
+_keys = torch._C._dispatch_keys
+_PLAIN = _keys(torch.empty(0)).raw_repr()
 
 
 def sdpa_in_python(
@@ -40,7 +43,11 @@ def sdpa_in_python(
         and _tracing() is None
         and forward_ad._current_level < 0
     ):
-        if _is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
+        if (
+            _is_grad_enabled()
+            and (query.requires_grad or key.requires_grad or value.requires_grad)
+            and not _is_excluded("AutogradFunctionality")
+        ):
             try:
                 return _apply(query, key, value, attn_mask, is_causal, scale, enable_gqa)
             except _NotPlain:
@@ -74,8 +81,13 @@ class _Sdpa(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> tuple[Any, ...]:
         q, k, v, out, lse, mask = ctx.saved_tensors
-        dout = dout.resolve_neg()
-        if _is_grad_enabled():  # for a second derivative, which the operator refuses
+        # A second derivative, which the operator refuses; compiled autograd, which traces; a batch of gradients.
+        if (
+            _is_grad_enabled()
+            or torch.compiler.is_compiling()
+            or _dispatch_modes()
+            or _keys(dout).raw_repr() != _PLAIN
+        ):
             return (*_through_the_operator(ctx, dout), None, None, None, None)
         needs = ctx.needs_input_grad
         dq = _empty_like(q) if needs[0] else None
