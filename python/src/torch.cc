@@ -38,6 +38,8 @@ using torch::autograd::variable_list;
 
 const Calls* calls = nullptr;
 
+constexpr std::int64_t kSmall = 1 << 17;  // multiply-adds of q·kᵀ
+
 // What a call is told beside its tensors.
 struct Settings {
   bool causal = false;
@@ -128,13 +130,15 @@ at::ScalarType row_type(const Tensor& q) { return q.scalar_type() == at::kDouble
 
 // at::empty_like, without the way through the dispatcher where the layout is plain to see.
 Tensor new_like(const Tensor& x) {
-  if (!x.is_contiguous()) return at::empty_like(x);
+  if (!x.is_contiguous()) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    return at::empty_like(x);
+  }
   return Tensor(at::detail::empty_cpu(x.sizes(), x.scalar_type()));
 }
 
 Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, const Settings& settings,
                Tensor* lse) {
-  const at::AutoDispatchBelowADInplaceOrView below;
   Tensor out = new_like(q);
   Outputs outputs;
   if (lse != nullptr) {
@@ -171,7 +175,6 @@ class Backward : public torch::autograd::Node {
     const Values x = {q_.unpack(), k_.unpack(), v_.unpack(), mask_.unpack(), out_.unpack(getptr()), lse_.unpack()};
     if (!is_direct(x, dout)) return by_operator(x, dout);
 
-    const at::AutoDispatchBelowADInplaceOrView below;
     variable_list gradients(3);
     if (task_should_compute_output(0)) gradients[0] = new_like(x.q);
     if (task_should_compute_output(1)) gradients[1] = new_like(x.k);
@@ -294,7 +297,9 @@ nb::object sdpa(nb::handle query, nb::handle key, nb::handle value, nb::handle a
                               (q.requires_grad() || k.requires_grad() || v.requires_grad());
   Tensor out;
   try {
-    const nb::gil_scoped_release released;
+    // Some microseconds are over before another thread would have taken the lock.
+    std::optional<nb::gil_scoped_release> released;
+    if (q.numel() > kSmall || k.size(-2) > kSmall || q.numel() * k.size(-2) > kSmall) released.emplace();
     out = differentiable ? with_derivative(q, k, v, mask, settings) : forward(q, k, v, mask, settings, nullptr);
   } catch (const Error&) {
     throw;         // which keel._core has made known
