@@ -28,16 +28,6 @@ HWY_INLINE T Dot(const T* HWY_RESTRICT a, const T* HWY_RESTRICT b, std::int64_t 
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
-template <class T>
-HWY_INLINE bool AllFinite(const T* values, std::int64_t n) {  // whole vectors
-  const hn::ScalableTag<T> d;
-  auto seen = hn::Zero(d);
-  for (std::int64_t c = 0; c < n; c += static_cast<std::int64_t>(hn::Lanes(d))) {
-    seen = Suspect(d, seen, hn::Load(d, values + c));
-  }
-  return hn::AllFalse(d, hn::IsNaN(seen));
-}
-
 // Passes 3 and 3' of a row: s becomes p and, with kGradient, t = dp becomes ds. Both are 0 where s is −inf, whatever
 // dp holds there: it belongs to a hidden key, or to a weight of 0.
 template <class T, bool kGradient>

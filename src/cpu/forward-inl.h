@@ -176,7 +176,7 @@ class ForwardTaskRunner {
 
   void TakeBlock(Range block, std::int64_t first, const States<T>& states) {
     std::fill_n(scratch_.packed, scratch_.panels, std::uint8_t{0});
-    bool have_values = false, finite = true;
+    bool have_values = false, checked = false, finite = true;
     for (std::int64_t r = 0; r < rows_; r += kStripRows) {
       const Strip strip = StripOf(r, block, first);
       const auto& [_, rows, needed, tile] = strip;
@@ -206,12 +206,16 @@ class ForwardTaskRunner {
           ApplyDropout<T>(dropout_, head_, BlockOf(r + x, PlaceOf(r + x), block, first, computed), s);
         }
       }
-      const T* const v = masked || have_values ? nullptr : AlignedValues();  // pass 4
+      const T* const v = AlignedValues();  // pass 4
       if (!masked && !have_values && CanStreamValues() && (v == nullptr || needed.end - needed.begin > kFewKeys)) {
         StreamValues(strip, first, states);
         continue;
       }
-      if (v != nullptr) {
+      if (v != nullptr && masked && !checked) {
+        finite = AllFinite(v + block.begin * scratch_.ldv, (block.end - block.begin) * scratch_.ldv);
+        checked = true;
+      }
+      if (v != nullptr && (finite || !masked)) {
         SumValues(strip, v + block.begin * scratch_.ldv, block.begin - first, states);
         continue;
       }
@@ -255,8 +259,7 @@ class ForwardTaskRunner {
   // Where one tile of rows is all there is, v is used once: packing it would cost more than it saves.
   bool CanStreamValues() const { return rows_ <= kRowTile && head_.v.column_stride == 1 && call_.d_v == scratch_.ldv; }
 
-  // v, where it lies as packing would leave it. A block that a mask touches is packed all the same, to learn whether
-  // all of it is finite.
+  // v, where it lies as packing would leave it.
   const T* AlignedValues() const {
     const bool same = call_.dtype == (sizeof(T) == 8 ? DType::f64 : DType::f32) && head_.v.column_stride == 1 &&
                       head_.v.row_stride == scratch_.ldv && call_.d_v == scratch_.ldv;

@@ -269,6 +269,14 @@ HWY_INLINE V Suspect(D d, V seen, V values) {
   return hn::Or(seen, hn::Mul(values, hn::Zero(d)));
 }
 
+template <class T>
+HWY_INLINE bool AllFinite(const T* values, std::int64_t n) {  // whole vectors, aligned
+  const hn::ScalableTag<T> d;
+  auto seen = hn::Zero(d);
+  ForVectors(d, n, [&](std::int64_t c) { seen = Suspect(d, seen, hn::Load(d, values + c)); });
+  return hn::AllFalse(d, hn::IsNaN(seen));
+}
+
 // Values [j, j + keys) as rows of ldv elements, padded with 0. Says whether all of them are finite.
 template <class T>
 HWY_NOINLINE bool PackValues(DType dtype, const Rows& v, std::int64_t j, std::int64_t keys, std::int64_t d_v,
