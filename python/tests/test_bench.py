@@ -35,11 +35,20 @@ def test_writes_table_json_and_plot(tmp_path, capsys):
     data = json.loads(files["json"].read_text())
     assert len(data["rows"]) == 2 and {row["case"] for row in data["rows"]} == {"full", "causal"}
     for row in data["rows"]:
-        assert 0.1 < row["ratio"] * row["keel_s"] / row["torch_s"] < 10 and row["rounds"] >= 3
+        assert row["ratio"] > 0 and row["torch_s"] > 0 and row["keel_s"] > 0 and row["rounds"] >= 3
     mean = math.exp(sum(math.log(row["ratio"]) for row in data["rows"]) / 2)
     assert data["summary"][0]["geometric_mean"] == pytest.approx(mean)
     page = files["plot"].read_text()
     assert page.count("<polyline") == 2 and "http" not in page
+
+
+def test_a_ratio_is_the_median_of_those_of_the_rounds(monkeypatch):
+    # A machine that slows down in between: the medians of the two sides are of other rounds, and 4 apart.
+    torchs, ours = [4.0, 8.0, 9.0], [2.0, 2.0, 6.0]
+    clock = iter([1.0, 1.0] + [torchs[0], ours[0], ours[1], torchs[1], torchs[2], ours[2]])
+    monkeypatch.setattr(measure, "_seconds", lambda call, count=1: next(clock))
+    result = measure.measure(next(grid.rows()), 1, 1e-9)
+    assert (result.torch_s, result.keel_s, result.ratio, result.rounds) == (8.0, 2.0, 2.0, 3)
 
 
 def test_means_are_given_by_threads_and_over_all():

@@ -7,7 +7,7 @@
 //   pass 4   o = factor·o + p·v
 //
 // Tiles leave out the keys that none of their rows sees. When all keys are done, o is divided by l and written, with
-// the statistics; where one block has all the keys, pass 4 does so itself, and o is never stored.
+// the statistics; where one block has all the keys, pass 4 does so itself, strip by strip.
 //
 // Cost: a vector of scores takes d_k + d_v fused multiply-adds a lane, the softmax about 14 operations, packing
 // (1/3 + 1/10) cycles an element of k and v for all rows of the task. So the FMA ports bound it for d ≥ 64.
@@ -32,6 +32,7 @@
 #include "cpu/pack-inl.h"
 #include "cpu/scratch-inl.h"
 #include "cpu/softmax-inl.h"
+#include "cpu/values-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
@@ -105,12 +106,6 @@ class ForwardTaskRunner {
     }
   }
 
-  // A strip of rows and the keys of a block that any of them sees, in the block's count; and what each tile of it sees.
-  struct Strip {
-    std::int64_t r, rows;
-    Range needed, tile[kStripRows / kRowTile];
-  };
-
   Strip StripOf(std::int64_t r, Range block, std::int64_t first) const {
     Strip strip = {r, std::min<std::int64_t>(kStripRows, rows_ - r), {INT64_MAX, 0}, {}};
     for (std::int64_t x = 0; x < strip.rows; x += kRowTile) {
@@ -176,12 +171,12 @@ class ForwardTaskRunner {
 
   void TakeBlock(Range block, std::int64_t first, const States<T>& states) {
     std::fill_n(scratch_.packed, scratch_.panels, std::uint8_t{0});
-    bool have_values = false, checked = false, finite = true;
+    ValueSums<T> values(call_, task_, scratch_, {block, first, states, finishing_});
     for (std::int64_t r = 0; r < rows_; r += kStripRows) {
       const Strip strip = StripOf(r, block, first);
       const auto& [_, rows, needed, tile] = strip;
       if (needed.empty()) {
-        if (finishing_) WriteZeros(strip);
+        if (finishing_) values.WriteZeros(strip);
         continue;
       }
       const Range computed = ScoreStrip(strip, first);  // pass 1
@@ -206,143 +201,7 @@ class ForwardTaskRunner {
           ApplyDropout<T>(dropout_, head_, BlockOf(r + x, PlaceOf(r + x), block, first, computed), s);
         }
       }
-      const T* const v = AlignedValues();  // pass 4
-      if (!masked && !have_values && CanStreamValues() && (v == nullptr || needed.end - needed.begin > kFewKeys)) {
-        StreamValues(strip, first, states);
-        continue;
-      }
-      if (v != nullptr && masked && !checked) {
-        finite = AllFinite(v + block.begin * scratch_.ldv, (block.end - block.begin) * scratch_.ldv);
-        checked = true;
-      }
-      if (v != nullptr && (finite || !masked)) {
-        SumValues(strip, v + block.begin * scratch_.ldv, block.begin - first, states);
-        continue;
-      }
-      if (!have_values) {
-        values_begin_ = block.begin - first;
-        finite = PackValues<T>(call_.dtype, head_.v, block.begin, block.end - block.begin, call_.d_v, scratch_.ldv,
-                               scratch_.v);
-        have_values = true;
-      }
-      if (finite || !masked) {
-        SumValues(strip, scratch_.v, values_begin_, states);
-      } else {
-        CarefulSum(strip, first, states);
-      }
-    }
-  }
-
-  // Ends the rows of a strip: their factors become what their sums must be multiplied by.
-  void FinishRows(const Strip& strip) {
-    const bool reports = Reports(head_);
-    RowPlace place = PlaceOf(strip.r);
-    for (std::int64_t x = 0; x < strip.rows; ++x, ++place) {
-      scratch_.factor[x] = FinishRow(call_, head_, place, reports, scratch_.total.rows[strip.r + x]);
-    }
-  }
-
-  // Writes row x of a strip, `factor` times what `from` holds.
-  void WriteRow(const Strip& strip, std::int64_t x, T factor, const T* from) {
-    const RowPlace place = PlaceOf(strip.r + x);
-    StoreRow<T>(call_.dtype, head_.out.data, place.g * head_.out.head_stride + place.i * head_.out.row_stride,
-                head_.out.column_stride, call_.d_v, factor, from);
-  }
-
-  // Rows that see nothing.
-  void WriteZeros(const Strip& strip) {
-    FinishRows(strip);
-    std::fill_n(scratch_.total.o, scratch_.ldv, T{0});
-    for (std::int64_t x = 0; x < strip.rows; ++x) WriteRow(strip, x, T{1}, scratch_.total.o);
-  }
-
-  // Where one tile of rows is all there is, v is used once: packing it would cost more than it saves.
-  bool CanStreamValues() const { return rows_ <= kRowTile && head_.v.column_stride == 1 && call_.d_v == scratch_.ldv; }
-
-  // v, where it lies as packing would leave it.
-  const T* AlignedValues() const {
-    const bool same = call_.dtype == (sizeof(T) == 8 ? DType::f64 : DType::f32) && head_.v.column_stride == 1 &&
-                      head_.v.row_stride == scratch_.ldv && call_.d_v == scratch_.ldv;
-    const bool aligned =
-        reinterpret_cast<std::uintptr_t>(head_.v.data) % (static_cast<std::size_t>(scratch_.lanes) * sizeof(T)) == 0;
-    return same && aligned ? static_cast<const T*>(head_.v.data) : nullptr;
-  }
-
-  // Pass 4 for the only rows of a task, which read v in place.
-  void StreamValues(const Strip& strip, std::int64_t first, const States<T>& states) {
-    const auto [r, rows, needed, tile] = strip;
-    const hn::ScalableTag<T> d;
-    T* const sum = scratch_.v;  // not packed into
-    std::fill_n(sum, TileRows(static_cast<int>(rows)) * scratch_.ldv, T{0});
-    WithType<T>(call_.dtype, [&](auto* type) {
-      using S = std::remove_const_t<std::remove_pointer_t<decltype(type)>>;
-      const auto* const v = static_cast<const S*>(head_.v.data) + (first + needed.begin) * head_.v.row_stride;
-      StreamedSum<T, S>(static_cast<int>(rows), scratch_.s + needed.begin, scratch_.lds, v, head_.v.row_stride,
-                        needed.end - needed.begin, sum, scratch_.ldv, scratch_.ldv / scratch_.lanes);
-    });
-    if (finishing_) FinishRows(strip);
-    for (std::int64_t x = 0; x < rows; ++x) {
-      const auto factor = hn::Set(d, scratch_.factor[x]);
-      for (std::int64_t c = x * scratch_.ldv; c < (x + 1) * scratch_.ldv; c += scratch_.lanes) {
-        const auto total = hn::Load(d, sum + c);
-        hn::Store(finishing_ ? hn::Mul(hn::Add(hn::Zero(d), total), factor)
-                             : hn::MulAdd(hn::Load(d, states.o + c), factor, total),
-                  d, states.o + c);
-      }
-      if (finishing_) WriteRow(strip, x, T{1}, states.o + x * scratch_.ldv);
-    }
-  }
-
-  // Pass 4 for a strip: v holds the values of the block from its key `begin` on, rows ldv apart.
-  void SumValues(const Strip& strip, const T* v, std::int64_t begin, const States<T>& states) {
-    if (finishing_) FinishRows(strip);
-    for (std::int64_t x = 0; x < strip.rows; x += kRowTile) {
-      const Range keys = strip.tile[x / kRowTile];
-      const int rows = static_cast<int>(std::min<std::int64_t>(kRowTile, strip.rows - x));
-      const T* const p = scratch_.s + x * scratch_.lds + keys.begin;
-      const T* const values = keys.empty() ? v : v + (keys.begin - begin) * scratch_.ldv;
-      T* const o = states.o + (strip.r + x) * scratch_.ldv;
-      const std::int64_t vectors = scratch_.ldv / scratch_.lanes;
-      if (!finishing_) {
-        WeightedSum<T>(rows, p, scratch_.lds, values, scratch_.ldv, keys.end - keys.begin, scratch_.factor + x, o,
-                       scratch_.ldv, vectors);
-        continue;
-      }
-      T* const out = TileRows(rows) == rows ? RowsOfOutput(strip.r + x) : nullptr;
-      WeightedSum<T, Into::kScale>(rows, p, scratch_.lds, values, scratch_.ldv, keys.end - keys.begin,
-                                   scratch_.factor + x, out != nullptr ? out : o,
-                                   out != nullptr ? head_.out.row_stride : scratch_.ldv, vectors);
-      for (std::int64_t y = 0; out == nullptr && y < rows; ++y) WriteRow(strip, x + y, T{1}, o + y * scratch_.ldv);
-    }
-  }
-
-  // Where the output takes a tile of rows as it is computed.
-  T* RowsOfOutput(std::int64_t r) const {
-    const bool same = call_.dtype == (sizeof(T) == 8 ? DType::f64 : DType::f32) && head_.out.column_stride == 1 &&
-                      call_.d_v == scratch_.ldv && call_.group == 1;
-    return same ? static_cast<T*>(head_.out.data) + (task_.row_begin + r) * head_.out.row_stride : nullptr;
-  }
-
-  // Pass 4 where v holds Inf or NaN: keys that masks hide are left out, since 0·Inf is not 0. The same sums in the same
-  // order as WeightedSum().
-  void CarefulSum(const Strip& strip, std::int64_t first, const States<T>& states) {
-    const hn::ScalableTag<T> d;
-    if (finishing_) FinishRows(strip);
-    RowPlace place = PlaceOf(strip.r);
-    for (std::int64_t x = 0; x < strip.rows; ++x, ++place) {
-      const T* const p = scratch_.s + x * scratch_.lds;
-      T* const o = states.o + (strip.r + x) * scratch_.ldv;
-      const auto factor = hn::Set(d, scratch_.factor[x]);
-      for (std::int64_t c = 0; c < scratch_.ldv; c += scratch_.lanes) {
-        auto sum = hn::Zero(d);
-        for (std::int64_t y = strip.needed.begin; y < strip.needed.end; ++y) {
-          if (!IsVisible(call_, head_, place.g, place.i, first + y)) continue;
-          sum = hn::MulAdd(hn::Set(d, p[y]), hn::Load(d, scratch_.v + (y - values_begin_) * scratch_.ldv + c), sum);
-        }
-        hn::Store(finishing_ ? hn::Mul(hn::Add(hn::Zero(d), sum), factor) : hn::MulAdd(hn::Load(d, o + c), factor, sum),
-                  d, o + c);
-      }
-      if (finishing_) WriteRow(strip, x, T{1}, o);
+      values.Add(strip, masked);  // pass 4
     }
   }
 
@@ -409,8 +268,7 @@ class ForwardTaskRunner {
   const Dropout dropout_;
   const bool dense_;
   Range all_keys_;
-  bool finishing_ = false;         // one block has all the keys: rows are written with it
-  std::int64_t values_begin_ = 0;  // first key of the block whose value is packed
+  bool finishing_ = false;  // one block has all the keys: rows are written with it
 };
 
 template <class T>

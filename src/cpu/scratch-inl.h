@@ -22,6 +22,12 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Rows that go through passes 1 to 4 together: their scores stay in the first-level cache.
 constexpr std::int64_t kStripRows = 2 * kRowTile;
 
+// Such a strip, the keys of a block that any of its rows sees, in the block's count, and what each tile of it sees.
+struct Strip {
+  std::int64_t r, rows;
+  Range needed, tile[kStripRows / kRowTile];
+};
+
 // The rows of a task over some keys: o is (rows, ldv), not yet divided by l.
 template <class T>
 struct States {
