@@ -65,7 +65,7 @@ class BackwardRunner {
       PrepareBlock(r, std::min(f_.tiles.row_block, row_end - r));
     }
     if (!call_.sums_dq()) return;
-    const std::int64_t end = row_end == rows_ ? rows_ + kRowTile : row_end;
+    const std::int64_t end = row_end == rows_ ? TiledRows(rows_) : row_end;
     std::fill(memory_.dq + row_begin * memory_.ldk, memory_.dq + end * memory_.ldk, T{0});
   }
 
@@ -73,8 +73,8 @@ class BackwardRunner {
     const std::int64_t first = task.block * f_.tiles.key_block;
     const Range block = {first, std::min(first + f_.tiles.key_block, h_.k_len)};
     const std::int64_t keys = block.end - block.begin;
-    if (call_.dk) std::fill_n(scratch_.dk, (keys + kRowTile) * scratch_.ldk, T{0});
-    if (call_.dv) std::fill_n(scratch_.dv, (keys + kRowTile) * scratch_.ldv, T{0});
+    if (call_.dk) std::fill_n(scratch_.dk, TiledRows(keys) * scratch_.ldk, T{0});
+    if (call_.dv) std::fill_n(scratch_.dv, TiledRows(keys) * scratch_.ldv, T{0});
     // Blocks of rows from the last to the first, counted as places: under a window a block of keys then begins with
     // rows that the block before does not see, and comes last to those it shares with it. Rows after these see no
     // earlier block of keys, and rows before them no later one, so nobody waits for what is left out. Blocks that a
@@ -117,7 +117,7 @@ class BackwardRunner {
         std::fill_n(scratch_.q, scratch_.ldk, T{0});
         if (!masked) LoadQuery(g, i, T{1}, scratch_.q);
         static_cast<double*>(head_.dscale.data)[g * head_.dscale.head_stride + i * head_.dscale.row_stride] =
-            static_cast<double>(Dot(scratch_.q, sums, scratch_.ldk));
+            static_cast<double>(Dot(scratch_.q, sums, scratch_.columns_k));
       }
       if (call_.dq) {
         StoreRow<T>(f_.dtype, head_.dq.data, g * head_.dq.head_stride + i * head_.dq.row_stride, head_.dq.column_stride,
@@ -154,10 +154,9 @@ class BackwardRunner {
     for (std::int64_t x = 0; x < rows; ++x, ++place) scratch_.keys[x] = VisibleKeys(f_, h_, place.i);
   }
 
-  // Rows of zeros up to the next whole tile, which the register tile reads.
+  // Rows of zeros, which the last register tile reads.
   void ZeroTail(T* rows_of, std::int64_t rows, std::int64_t ld) const {
-    const std::int64_t end = (rows + kRowTile - 1) / kRowTile * kRowTile;
-    std::fill(rows_of + rows * ld, rows_of + end * ld, T{0});
+    std::fill(rows_of + rows * ld, rows_of + TiledRows(rows) * ld, T{0});
   }
 
   // The queries times scale·log₂e. Rows that see nothing become 0: what they hold must not meet a weight of 0.
@@ -167,12 +166,12 @@ class BackwardRunner {
     for (std::int64_t x = 0; x < rows; ++x, ++place) {
       T* const to = scratch_.q + x * ld;
       const bool masked = scratch_.keys[x].empty() || memory_.numbers[r + x].top == static_cast<T>(-INFINITY);
-      std::fill(to + (masked ? 0 : f_.d_k), to + ld, T{0});
+      std::fill(to + (masked ? 0 : f_.d_k), to + scratch_.columns_k, T{0});
       if (masked) continue;
       LoadQuery(place.g, place.i, static_cast<T>(ScaleOf(f_, h_, place.g, place.i) * kLog2E), to);
     }
     ZeroTail(scratch_.q, rows, ld);
-    finite_q_ = AllFinite(scratch_.q, rows * ld);
+    finite_q_ = AllFinite(scratch_.q, rows, scratch_.columns_k, ld);
   }
 
   void LoadGradients(std::int64_t r, std::int64_t rows) {
@@ -181,18 +180,20 @@ class BackwardRunner {
     for (std::int64_t x = 0; x < rows; ++x, ++place) {
       T* const to = scratch_.dout + x * ld;
       const bool masked = memory_.numbers[r + x].top == static_cast<T>(-INFINITY);
-      std::fill(to + (masked ? 0 : f_.d_v), to + ld, T{0});
+      std::fill(to + (masked ? 0 : f_.d_v), to + scratch_.columns_v, T{0});
       if (masked) continue;
       LoadRow<T>(f_.dtype, head_.dout.data, place.g * head_.dout.head_stride + place.i * head_.dout.row_stride,
                  head_.dout.column_stride, f_.d_v, T{1}, to);
     }
     ZeroTail(scratch_.dout, rows, ld);
-    finite_dout_ = AllFinite(scratch_.dout, rows * ld);
+    finite_dout_ = AllFinite(scratch_.dout, rows, scratch_.columns_v, ld);
   }
 
   // Prepare() for at most row_block rows.
   void PrepareBlock(std::int64_t r, std::int64_t rows) {
     FindKeys(r, rows);
+    T *const o = scratch_.dout, *const dout = o + scratch_.ldv;
+    std::fill_n(o, 2 * scratch_.ldv, T{0});
     bool coarse = false;
     RowPlace place = PlaceOf(r);
     for (std::int64_t x = 0; x < rows; ++x, ++place) {
@@ -201,15 +202,13 @@ class BackwardRunner {
       const T lse = RowValue(head_.lse, g, i);
       numbers = {static_cast<T>(-INFINITY), 0, 0};
       if (scratch_.keys[x].empty() || lse == static_cast<T>(-INFINITY)) continue;
-      std::fill_n(scratch_.dout, 2 * scratch_.ldv, T{0});
-      T *const o = scratch_.dout, *const dout = o + scratch_.ldv;
       LoadRow<T>(f_.dtype, head_.out.data, g * head_.out.head_stride + i * head_.out.row_stride,
                  head_.out.column_stride, f_.d_v, T{1}, o);
       LoadRow<T>(f_.dtype, head_.dout.data, g * head_.dout.head_stride + i * head_.dout.row_stride,
                  head_.dout.column_stride, f_.d_v, T{1}, dout);
       const T dlse = head_.dlse.data != nullptr ? RowValue(head_.dlse, g, i) : T{0};
       const T top = std::max(lse * static_cast<T>(kLog2E), std::numeric_limits<T>::lowest());  // −inf would be masked
-      numbers = {lse != lse ? lse : top, 1, Dot(o, dout, scratch_.ldv) - dlse};
+      numbers = {lse != lse ? lse : top, 1, Dot(o, dout, scratch_.columns_v) - dlse};
       coarse = coarse || std::abs(lse) > kTrustedLse<T>;
     }
     if (coarse) FindMaxima(r, rows);
@@ -340,10 +339,10 @@ class BackwardRunner {
     }
     FindRows(rows, block);
     if (call_.dv) {  // pass 4
-      AddToKeys(r, rows, block, scratch_.s, scratch_.dout, scratch_.ldv, finite_dout_, scratch_.dv);
+      AddToKeys(r, rows, block, scratch_.s, scratch_.dout, scratch_.ldv, scratch_.columns_v, finite_dout_, scratch_.dv);
     }
     if (call_.dk) {  // pass 1'
-      AddToKeys(r, rows, block, scratch_.t, scratch_.q, scratch_.ldk, finite_q_, scratch_.dk);
+      AddToKeys(r, rows, block, scratch_.t, scratch_.q, scratch_.ldk, scratch_.columns_k, finite_q_, scratch_.dk);
     }
   }
 
@@ -426,22 +425,20 @@ class BackwardRunner {
   }
 
   // to += aᵀ·b over the rows: dv from p and do, dk from ds and q. `b` stays in the first-level cache for all keys.
-  void AddToKeys(std::int64_t r, std::int64_t rows, Range block, const T* a, const T* b, std::int64_t ld, bool finite,
-                 T* to) {
+  void AddToKeys(std::int64_t r, std::int64_t rows, Range block, const T* a, const T* b, std::int64_t ld,
+                 std::int64_t columns, bool finite, T* to) {
     const std::int64_t keys = block.end - block.begin, lds = scratch_.lds;
     if (!finite && masked_) {  // what a row does not see it must not reach: 0·Inf is not 0
       RowPlace place = PlaceOf(r);
       for (std::int64_t x = 0; x < rows; ++x, ++place) {
         for (std::int64_t y = 0; y < keys; ++y) {
           if (!IsVisible(f_, h_, place.g, place.i, block.begin + y)) continue;
-          for (std::int64_t c = 0; c < ld; ++c) to[y * ld + c] += a[x * lds + y] * b[x * ld + c];
+          for (std::int64_t c = 0; c < columns; ++c) to[y * ld + c] += a[x * lds + y] * b[x * ld + c];
         }
       }
       return;
     }
-    std::ptrdiff_t width = 0;
-    for (std::int64_t left = ld / scratch_.lanes, c = 0; left > 0; left -= width, c += width * scratch_.lanes) {
-      width = NextWidth(left);
+    ForColumns<T>(columns, [&](std::int64_t c, std::int64_t width) {
       for (std::int64_t y = 0; y < keys; y += kRowTile) {
         const Range seen = scratch_.rows[y / kRowTile];
         if (seen.empty()) continue;
@@ -449,30 +446,33 @@ class BackwardRunner {
                                         a + seen.begin * lds + y, lds, b + seen.begin * ld + c, ld,
                                         seen.end - seen.begin, scratch_.ones, to + y * ld + c, ld, width);
       }
-    }
+    });
   }
 
-  // Pass 1': the sums of dq += ds·k
+  // Pass 1': the sums of dq += ds·k, a few columns of k staying in the first-level cache for all rows.
   void AddToQueries(std::int64_t r, std::int64_t rows, Range block) {
     const std::int64_t lds = scratch_.lds, ld = scratch_.ldk;
-    T* const to = memory_.dq + r * ld;
+    const std::int64_t ldq = memory_.ldk;
+    T* const to = memory_.dq + r * ldq;
     if (!finite_k_ && masked_) {
       RowPlace place = PlaceOf(r);
       for (std::int64_t x = 0; x < rows; ++x, ++place) {
         for (std::int64_t y = 0; y < block.end - block.begin; ++y) {
           if (!IsVisible(f_, h_, place.g, place.i, block.begin + y)) continue;
-          for (std::int64_t c = 0; c < ld; ++c) to[x * ld + c] += scratch_.t[x * lds + y] * scratch_.k[y * ld + c];
+          for (std::int64_t c = 0; c < ldq; ++c) to[x * ldq + c] += scratch_.t[x * lds + y] * scratch_.k[y * ld + c];
         }
       }
       return;
     }
-    for (std::int64_t x = 0; x < rows; x += kRowTile) {
-      const Range needed = scratch_.needed[x / kRowTile];
-      if (needed.empty()) continue;
-      WeightedSum<T>(static_cast<int>(std::min<std::int64_t>(kRowTile, rows - x)), scratch_.t + x * lds + needed.begin,
-                     lds, scratch_.k + needed.begin * ld, ld, needed.end - needed.begin, scratch_.ones, to + x * ld, ld,
-                     ld / scratch_.lanes);
-    }
+    ForColumns<T>(ldq, [&](std::int64_t c, std::int64_t width) {
+      for (std::int64_t x = 0; x < rows; x += kRowTile) {
+        const Range needed = scratch_.needed[x / kRowTile];
+        if (needed.empty()) continue;
+        Product<Into::kAdd, false, T, T>(static_cast<int>(std::min<std::int64_t>(kRowTile, rows - x)),
+                                         scratch_.t + x * lds + needed.begin, lds, scratch_.k + needed.begin * ld + c,
+                                         ld, needed.end - needed.begin, scratch_.ones, to + x * ldq + c, ldq, width);
+      }
+    });
   }
 
   void WriteKeys(Range block) {

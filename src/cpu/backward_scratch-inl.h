@@ -8,6 +8,8 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
+
 #include "cpu/backward.h"
 #include "cpu/gemm-inl.h"
 #include "cpu/mask-inl.h"
@@ -47,16 +49,17 @@ struct HeadMemory {
 template <class T>
 struct BackwardScratch {
   std::int64_t lanes, panel, row_tiles;
-  std::int64_t ldk, ldv, lds;  // elements a row
-  T *k_panels, *v_panels;      // (key_block / panel, d, panel)
-  T *k, *dk, *dv;              // (key_block, ldk or ldv)
-  T *q, *dout;                 // (row_block, ldk or ldv), q times scale·log₂e
-  T *s, *t;                    // (row_block, lds): scores, then weights; dp, then ds
-  T *ones, *slope, *kept;      // ones: (kRowTile); the softcap's slope and dropout's multipliers of a row
-  Range* keys;                 // (row_block) what a row sees of all keys
-  Range* needed;               // (row_tiles) keys of the block that a tile of rows sees
-  Range* rows;                 // (key_block / kRowTile) rows that see a tile of keys
-  RowState<T>* states;         // (row_block)
+  std::int64_t columns_k, columns_v;  // d_k and d_v as whole vectors
+  std::int64_t ldk, ldv, lds;         // elements a row
+  T *k_panels, *v_panels;             // (key_block / panel, d, panel)
+  T *k, *dk, *dv;                     // (key_block, ldk or ldv)
+  T *q, *dout;                        // (row_block, ldk or ldv), q times scale·log₂e
+  T *s, *t;                           // (row_block, lds): scores, then weights; dp, then ds
+  T *ones, *slope, *kept;             // ones: (kRowTile); the softcap's slope and dropout's multipliers of a row
+  Range* keys;                        // (row_block) what a row sees of all keys
+  Range* needed;                      // (row_tiles) keys of the block that a tile of rows sees
+  Range* rows;                        // (key_block / kRowTile) rows that see a tile of keys
+  RowState<T>* states;                // (row_block)
   DenseScratch<T> dense;
   std::int64_t bytes = 0;
 
@@ -68,8 +71,14 @@ struct BackwardScratch {
     const std::int64_t block_rows = whole(f.tiles.row_block, kRowTile), block_keys = whole(f.tiles.key_block, panel);
     const std::int64_t padded_keys = block_keys + kRowTile;
     row_tiles = block_rows / kRowTile;
-    ldk = whole(f.d_k, lanes);
-    ldv = whole(f.d_v, lanes);
+    // A product reads a few columns of all rows at a time. Rows a power of two apart would have them collide in the
+    // first-level cache, so a row takes an odd number of lines.
+    const std::int64_t line = std::max<std::int64_t>(lanes, 64 / static_cast<std::int64_t>(sizeof(T)));
+    const auto odd = [&](std::int64_t columns) { return (whole(columns, line) / line | 1) * line; };
+    columns_k = whole(f.d_k, lanes);
+    columns_v = whole(f.d_v, lanes);
+    ldk = odd(columns_k);
+    ldv = odd(columns_v);
     lds = whole(padded_keys, lanes) + lanes;  // not a power of two, which would collide in the first-level cache
     const auto take = [&]<class U>(U*& pointer, std::int64_t count) {
       pointer = reinterpret_cast<U*>(workspace + bytes);

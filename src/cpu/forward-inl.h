@@ -99,8 +99,7 @@ class ForwardTaskRunner {
       }
     });
     all_keys_ = all.empty() ? Range{0, 0} : all;
-    const int last = static_cast<int>(rows_ % kRowTile);
-    std::fill_n(scratch_.q + rows_ * scratch_.ldq, (TileRows(last) - last) * scratch_.ldq, T{0});
+    std::fill(scratch_.q + rows_ * scratch_.ldq, scratch_.q + TiledRows(rows_) * scratch_.ldq, T{0});
     if (rows_ <= kRowTile && head_.k_len >= scratch_.panel) {
       TransposeQueries(static_cast<int>(rows_), scratch_.q, scratch_.ldq, call_.d_k, scratch_.q_columns);
     }

@@ -152,6 +152,12 @@ HWY_NOINLINE void MatrixTile(const T* HWY_RESTRICT a, std::ptrdiff_t lda, const 
 // Rows that a tile computes for `rows` ≤ kRowTile of them: A and C have room for as many.
 HWY_INLINE int TileRows(int rows) { return rows == 3 ? 4 : rows == 5 ? 6 : rows; }
 
+// The same for any number of rows.
+HWY_INLINE std::int64_t TiledRows(std::int64_t rows) {
+  const int last = static_cast<int>(rows % kRowTile);
+  return rows - last + TileRows(last);
+}
+
 template <int NV, Into kInto, bool kTransposed, class T, class S>
 HWY_INLINE void MatrixRows(int rows, const T* a, std::ptrdiff_t lda, const S* b, std::ptrdiff_t ldb, std::ptrdiff_t k,
                            const T* alpha, T* c, std::ptrdiff_t ldc) {
@@ -198,18 +204,23 @@ HWY_INLINE std::ptrdiff_t NextWidth(std::ptrdiff_t vectors) {
   return vectors < kTileVectors ? vectors : kTileVectors;
 }
 
-// o = alpha·o + p·v, or alpha·(p·v), over `keys` keys, `vectors` vectors wide.
+// Calls product(c, width) for one tile's width of columns after the other, `width` in vectors.
+template <class T, class F>
+HWY_INLINE void ForColumns(std::ptrdiff_t columns, const F& product) {
+  const auto n = static_cast<std::ptrdiff_t>(hn::Lanes(hn::ScalableTag<T>()));
+  for (std::ptrdiff_t c = 0, width = 0; c < columns; c += width * n) {
+    width = NextWidth((columns - c) / n);
+    product(c, width);
+  }
+}
+
+// o = alpha·o + p·v, or alpha·(p·v), over `keys` keys.
 template <class T, Into kInto = Into::kAdd>
 HWY_INLINE void WeightedSum(int rows, const T* p, std::ptrdiff_t ldp, const T* v, std::ptrdiff_t ldv,
-                            std::ptrdiff_t keys, const T* alpha, T* o, std::ptrdiff_t ldo, std::ptrdiff_t vectors) {
-  const auto n = static_cast<std::ptrdiff_t>(hn::Lanes(hn::ScalableTag<T>()));
-  while (vectors > 0) {
-    const std::ptrdiff_t width = NextWidth(vectors);
-    Product<kInto, false, T, T>(rows, p, ldp, v, ldv, keys, alpha, o, ldo, width);
-    v += width * n;
-    o += width * n;
-    vectors -= width;
-  }
+                            std::ptrdiff_t keys, const T* alpha, T* o, std::ptrdiff_t ldo, std::ptrdiff_t columns) {
+  ForColumns<T>(columns, [&](std::ptrdiff_t c, std::ptrdiff_t width) {
+    Product<kInto, false, T, T>(rows, p, ldp, v + c, ldv, keys, alpha, o + c, ldo, width);
+  });
 }
 
 }  // namespace keel::cpu::HWY_NAMESPACE

@@ -269,43 +269,42 @@ HWY_INLINE V Suspect(D d, V seen, V values) {
   return hn::Or(seen, hn::Mul(values, hn::Zero(d)));
 }
 
+// Whether all of some rows are: whole vectors, aligned.
 template <class T>
-HWY_INLINE bool AllFinite(const T* values, std::int64_t n) {  // whole vectors, aligned
+HWY_INLINE bool AllFinite(const T* values, std::int64_t rows, std::int64_t columns, std::int64_t ld) {
   const hn::ScalableTag<T> d;
   auto seen = hn::Zero(d);
-  ForVectors(d, n, [&](std::int64_t c) { seen = Suspect(d, seen, hn::Load(d, values + c)); });
+  for (std::int64_t x = 0; x < rows; ++x) {
+    const T* const row = values + x * ld;
+    ForVectors(d, columns, [&](std::int64_t c) { seen = Suspect(d, seen, hn::Load(d, row + c)); });
+  }
   return hn::AllFalse(d, hn::IsNaN(seen));
 }
 
-// Values [j, j + keys) as rows of ldv elements, padded with 0. Says whether all of them are finite.
+// Values [j, j + keys) as rows ldv elements apart, padded with 0 to whole vectors. Says whether all of them are finite.
 template <class T>
 HWY_NOINLINE bool PackValues(DType dtype, const Rows& v, std::int64_t j, std::int64_t keys, std::int64_t d_v,
                              std::int64_t ldv, T* HWY_RESTRICT to) {
   bool finite = true;
   WithType<T>(dtype, [&](auto* type) {
     const hn::ScalableTag<T> d;
+    const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
     auto seen = hn::Zero(d);
     for (std::int64_t x = 0; x < keys; ++x) {
       const auto* source = static_cast<decltype(type)>(v.data) + (j + x) * v.row_stride;
       T* const row = to + x * ldv;
-      const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-      std::int64_t c = 0;
+      std::int64_t checked = 0;
       if (v.column_stride == 1) {
-        c = ForVectors(d, d_v, [&](std::int64_t y) {
+        checked = ForVectors(d, d_v, [&](std::int64_t y) {
           const auto values = LoadAs(d, source + y);
           seen = Suspect(d, seen, values);
           hn::Store(values, d, row + y);
         });
       }
-      if (c == ldv) continue;
-      for (; c < d_v; ++c) row[c] = ToScalar<T>(source[c * v.column_stride]);
-      for (; c < ldv; ++c) row[c] = 0;
-      const std::int64_t last = ldv - lanes;
-      if (v.column_stride == 1) {
-        seen = Suspect(d, seen, hn::Load(d, row + last));
-      } else {
-        for (c = 0; c < ldv; c += lanes) seen = Suspect(d, seen, hn::Load(d, row + c));
-      }
+      for (std::int64_t c = checked; c < d_v; ++c) row[c] = ToScalar<T>(source[c * v.column_stride]);
+      if (checked == d_v) continue;
+      std::fill(row + d_v, row + (d_v + lanes - 1) / lanes * lanes, T{0});
+      for (; checked < d_v; checked += lanes) seen = Suspect(d, seen, hn::Load(d, row + checked));
     }
     finite = hn::AllFalse(d, hn::IsNaN(seen));
   });

@@ -44,7 +44,7 @@ class ValueSums {
     const bool few = strip.needed.end - strip.needed.begin <= kFewKeys;
     if (!masked && CanStream() && (v == nullptr || !few)) return Stream(strip);
     if (masked && v != nullptr && !checked_) {
-      finite_ = AllFinite(v + block_.keys.begin * scratch_.ldv, Keys() * scratch_.ldv);
+      finite_ = AllFinite(v + block_.keys.begin * scratch_.ldv, 1, Keys() * scratch_.ldv, 0);
       checked_ = true;
     }
     if (v != nullptr && (finite_ || !masked)) return Sum(strip, v + block_.keys.begin * scratch_.ldv);
@@ -147,16 +147,15 @@ class ValueSums {
       const T* const p = scratch_.s + x * scratch_.lds + keys.begin;
       const T* const values = keys.empty() ? v : v + (keys.begin + block_.first - block_.keys.begin) * scratch_.ldv;
       T* const o = block_.states.o + (strip.r + x) * scratch_.ldv;
-      const std::int64_t vectors = scratch_.ldv / scratch_.lanes;
       if (!block_.finishing) {
         WeightedSum<T>(rows, p, scratch_.lds, values, scratch_.ldv, keys.end - keys.begin, scratch_.factor + x, o,
-                       scratch_.ldv, vectors);
+                       scratch_.ldv, scratch_.ldv);
         continue;
       }
       T* const out = TileRows(rows) == rows ? RowsOfOutput(strip.r + x) : nullptr;
       WeightedSum<T, Into::kScale>(rows, p, scratch_.lds, values, scratch_.ldv, keys.end - keys.begin,
                                    scratch_.factor + x, out != nullptr ? out : o,
-                                   out != nullptr ? head_.out.row_stride : scratch_.ldv, vectors);
+                                   out != nullptr ? head_.out.row_stride : scratch_.ldv, scratch_.ldv);
       for (std::int64_t y = 0; out == nullptr && y < rows; ++y) WriteRow(strip, x + y, o + y * scratch_.ldv);
     }
   }
