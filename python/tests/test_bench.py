@@ -51,9 +51,31 @@ def test_a_ratio_is_the_median_of_those_of_the_rounds(monkeypatch):
     assert (result.torch_s, result.keel_s, result.ratio, result.rounds) == (8.0, 2.0, 2.0, 3)
 
 
+def test_a_margin_is_half_the_interval_of_the_median():
+    assert measure.median_and_margin([3.0, 1.0, 2.0]) == (2.0, 0.5)  # few: all of them
+    ratios = [1 + i / 100 for i in range(100)]  # the ranks 40 and 59, counted from 0
+    assert measure.median_and_margin(ratios) == pytest.approx((1.495, (1.59 - 1.40) / 2 / 1.495))
+
+
+def test_rows_are_timed_until_their_margin_is_small(monkeypatch):
+    now = iter(range(10**6))  # a clock that is a second further at every look
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: next(now))
+
+    def rounds(ratios):
+        turns = [(r, 1.0) if i % 2 == 0 else (1.0, r) for i, r in enumerate(ratios)]
+        values = iter([1.0, 1.0] + [value for turn in turns for value in turn])
+        monkeypatch.setattr(measure, "_seconds", lambda call, count=1: next(values))
+        return measure.measure(next(grid.rows()), 1, 10.0).rounds
+
+    steady = rounds([2.0] * 500)
+    assert 3 < steady < 15  # ten seconds
+    assert steady < rounds([2.0, 3.0] * 4 + [2.0] * 500) < 40  # until the 3s no longer count
+    assert rounds([2.0, 3.0] * 250) > 8 * steady  # as long as there is patience
+
+
 def test_means_are_given_by_threads_and_over_all():
     row = next(grid.rows())
-    results = [measure.Result(row, threads, ratio, 1.0, ratio, 3) for threads, ratio in ((1, 2.0), (2, 8.0))]
+    results = [measure.Result(row, threads, ratio, 1.0, ratio, 0.0, 3) for threads, ratio in ((1, 2.0), (2, 8.0))]
     means = {part["part"]: part["geometric_mean"] for part in report.summary(results)}
     assert means == pytest.approx({"forward, 1 thread": 2.0, "forward, 2 threads": 8.0, "forward": 4.0})
     assert [part["part"] for part in report.summary(results[:1])] == ["forward, 1 thread"]

@@ -21,7 +21,9 @@ def run_alone(code):
 
 def test_torchs_threads_do_the_work():
     """Keel starts none of its own."""
-    before, after = map(int, run_alone("""
+    before, after = map(
+        int,
+        run_alone("""
 import os
 torch.set_num_threads(3)
 q = torch.randn(1, 8, 256, 64)
@@ -29,7 +31,8 @@ torch.randn(2000, 2000).exp_()
 before = len(os.listdir("/proc/self/task"))
 sdpa(q, q, q)
 print(before, len(os.listdir("/proc/self/task")))
-""").split())
+""").split(),
+    )
     assert before >= 3 and after == before
 
 

@@ -22,7 +22,13 @@ def parser() -> argparse.ArgumentParser:
     text.add_argument(
         "--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="threads for both sides (1 2)"
     )
-    text.add_argument("--seconds", type=float, default=1.0, metavar="S", help="time for each row (1)")
+    text.add_argument(
+        "--seconds",
+        type=float,
+        default=1.0,
+        metavar="S",
+        help="time for each row (1), and up to ten times as long until its ratio is known to 2 %%",
+    )
     text.add_argument(
         "--json", metavar="FILE", help="write everything as JSON; - for the standard output instead of the table"
     )

@@ -24,6 +24,7 @@ class Result:
     torch_s: float  # medians, of one call
     keel_s: float
     ratio: float  # how many times as fast Keel is: the median of the rounds, in each of which both take their turn
+    margin: float  # of the ratio: half of its 95 % interval, relative to it
     rounds: int
 
 
@@ -81,11 +82,21 @@ def _seconds(call: Callable[[], object], count: int = 1) -> float:
     return (time.perf_counter() - begin) / count
 
 
+def median_and_margin(values: list[float]) -> tuple[float, float]:
+    """The median, and half of its 95 % interval relative to it: what lies 0.98·√n ranks to both sides, or all of few."""
+    ordered = sorted(values)
+    median = statistics.median(ordered)
+    first = max(0, math.floor(len(ordered) / 2 - 0.98 * math.sqrt(len(ordered))))
+    return median, (ordered[-1 - first] - ordered[first]) / (2 * median)
+
+
 LONG = 0.5  # seconds: beyond, a first call is like any other
+MARGIN = 0.02  # that is asked for
+PATIENCE = 10  # times as long is waited for it
 
 
 def measure(row: Row, threads: int, seconds: float) -> Result:
-    """Medians of blocks in turns, for about `seconds`, at least three rounds."""
+    """Medians of blocks in turns: for `seconds`, then until the ratio is known to MARGIN, and at least three rounds."""
     torch.set_num_threads(threads)
     peers, ours = calls(row)
 
@@ -100,16 +111,15 @@ def measure(row: Row, threads: int, seconds: float) -> Result:
     # A block is long enough for the clock and for the first calls' effects to fade, and short enough for many rounds.
     counts = [max(1, math.ceil(min(0.02, seconds / 20) / max(each, 1e-7))) for each in once]
     times: tuple[list[float], list[float]] = ([], [])
-    end = time.perf_counter() + seconds
-    rounds = 0
-    while rounds < 3 or time.perf_counter() < end:
+    begin, margin, rounds = time.perf_counter(), math.inf, 0
+    while rounds < 3 or time.perf_counter() - begin < (seconds if margin <= MARGIN else PATIENCE * seconds):
         for side in (0, 1) if rounds % 2 == 0 else (1, 0):
             if warm:
                 pair[side]()  # caches are still the other library's
             times[side].append(_seconds(pair[side], counts[side]))
         rounds += 1
-    ratio = statistics.median(torchs / ours for torchs, ours in zip(*times))
-    return Result(row, threads, statistics.median(times[0]), statistics.median(times[1]), ratio, rounds)
+        ratio, margin = median_and_margin([torchs / keels for torchs, keels in zip(*times)])
+    return Result(row, threads, statistics.median(times[0]), statistics.median(times[1]), ratio, margin, rounds)
 
 
 def differ(row: Row) -> float:

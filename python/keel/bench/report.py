@@ -16,7 +16,7 @@ from keel.torch import _short
 
 HEADER = (
     f"{'pass':<18}{'case':<16}{'dtype':<7}{'d':>4}{'n_q':>7}{'n_k':>7}{'B':>3}{'H':>4}{'thr':>5}"
-    f"{'torch µs':>13}{'keel µs':>13}{'ratio':>9}"
+    f"{'torch µs':>13}{'keel µs':>13}{'ratio':>9}{'±':>7}"
 )
 
 
@@ -26,6 +26,7 @@ def line(result: Result) -> str:
     return (
         f"{row.passes:<18}{row.kind:<16}{row.dtype:<7}{row.d:>4}{row.n_q:>7}{row.n_k:>7}{row.batch:>3}{heads:>4}"
         f"{result.threads:>5}{result.torch_s * 1e6:>13.1f}{result.keel_s * 1e6:>13.1f}{result.ratio:>8.2f}x"
+        f"{result.margin * 100:>5.1f} %"
     )
 
 
@@ -114,6 +115,7 @@ def document(results: Sequence[Result]) -> dict[str, Any]:
                 "torch_s": r.torch_s,
                 "keel_s": r.keel_s,
                 "ratio": r.ratio,
+                "margin": r.margin,
                 "rounds": r.rounds,
             }
             for r in results

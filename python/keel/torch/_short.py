@@ -82,12 +82,7 @@ class _Sdpa(torch.autograd.Function):
     def backward(ctx: Any, dout: Tensor) -> tuple[Any, ...]:
         q, k, v, out, lse, mask = ctx.saved_tensors
         # A second derivative, which the operator refuses; compiled autograd, which traces; a batch of gradients.
-        if (
-            _is_grad_enabled()
-            or torch.compiler.is_compiling()
-            or _dispatch_modes()
-            or _keys(dout).raw_repr() != _PLAIN
-        ):
+        if _is_grad_enabled() or torch.compiler.is_compiling() or _dispatch_modes() or _keys(dout).raw_repr() != _PLAIN:
             return (*_through_the_operator(ctx, dout), None, None, None, None)
         needs = ctx.needs_input_grad
         dq = _empty_like(q) if needs[0] else None
