@@ -137,50 +137,79 @@ HWY_INLINE hn::Mask<D> LoadByteMask(D d, const std::uint8_t* bytes) {
   }
 }
 
-// bias·log₂e, where what is finite stays so: the lowest float, a mask in all but name, must not become −inf.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V InUnitsOfLog2(D d, V bias) {
-  using T = hn::TFromD<D>;
-  const V infinity = hn::Set(d, static_cast<T>(INFINITY));
-  const V scaled = hn::Mul(bias, hn::Set(d, static_cast<T>(kLog2E)));
-  const auto over = hn::And(hn::Eq(hn::Abs(scaled), infinity), hn::Ne(hn::Abs(bias), infinity));
-  return hn::IfThenElse(over, hn::CopySign(hn::Set(d, std::numeric_limits<T>::max()), bias), scaled);
+// Lanes of a that differ from b, NaN among them, which Ne() leaves out on some targets.
+template <class V>
+HWY_INLINE auto IsNot(V a, V b) {
+  return hn::Not(hn::Eq(a, b));
 }
 
-// Softcap, bias, ALiBi and every mask on one row's block. Returns how many keys stay visible. A hidden key's score is
-// replaced, not added to, so a NaN in it goes no further.
-template <class T>
-HWY_NOINLINE std::int64_t ApplyDenseTerms(const ForwardCall& call, const ForwardHead& head, const RowBlock& row,
-                                          const DenseScratch<T>& scratch, T* HWY_RESTRICT s) {
+// v + bias·log₂e, where a bias that is finite stays so: the lowest float, a mask in all but name, must not become −inf.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V PlusBias(D d, V v, V bias) {
+  using T = hn::TFromD<D>;
+  const V infinity = hn::Set(d, static_cast<T>(INFINITY)), log2e = hn::Set(d, static_cast<T>(kLog2E));
+  const auto over = hn::And(hn::Eq(hn::Abs(hn::Mul(bias, log2e)), infinity), hn::Ne(hn::Abs(bias), infinity));
+  const V most = hn::CopySign(hn::Set(d, std::numeric_limits<T>::max()), bias);
+  return hn::IfThenElse(over, hn::Add(v, most), hn::MulAdd(bias, log2e, v));
+}
+
+// The bias, where nothing else is to be done, on vectors of visible keys. Returns how many it leaves visible. Most
+// vectors have neither −inf nor anything that overflows times log₂e, and are told by one comparison.
+template <class T, class S>
+HWY_INLINE std::int64_t AddBias(Range keys, const S* HWY_RESTRICT biases, T* HWY_RESTRICT s) {
   const hn::ScalableTag<T> d;
   const auto n = static_cast<std::int64_t>(hn::Lanes(d));
-  const Range seen = row.seen;
-  // Both are read where they lie if they lie as they are needed; what is beside `seen` is never used.
-  const bool whole = seen.begin == row.computed.begin && seen.end == row.computed.end;
-  const T* biases = scratch.bias;
-  const std::uint8_t* bytes = scratch.mask;
-  if (head.bias.data != nullptr) {
-    const std::int64_t at = row.g * head.bias.head_stride + row.i * head.bias.row_stride +
-                            (row.first + seen.begin) * head.bias.column_stride;
-    if (whole && head.bias.column_stride == 1 && call.bias_dtype == (sizeof(T) == 8 ? DType::f64 : DType::f32)) {
-      biases = static_cast<const T*>(head.bias.data) + at - seen.begin;
+  const auto hidden = hn::Set(d, static_cast<T>(-INFINITY)), log2e = hn::Set(d, static_cast<T>(kLog2E));
+  const auto safe = hn::Set(d, std::numeric_limits<T>::max() / 2);
+  std::int64_t visible = 0;
+  for (std::int64_t x = keys.begin; x < keys.end; x += n) {
+    const auto v = hn::Load(d, s + x), bias = LoadAs(d, biases + x);
+    if (HWY_LIKELY(hn::AllTrue(d, hn::Le(hn::Abs(bias), safe)))) {
+      hn::Store(hn::MulAdd(bias, log2e, v), d, s + x);
+      visible += n;
     } else {
-      LoadRow<T>(call.bias_dtype, head.bias.data, at, head.bias.column_stride, seen.end - seen.begin, T{1},
-                 scratch.bias + seen.begin);
+      const auto keep = IsNot(bias, hidden);
+      hn::Store(hn::IfThenElse(keep, PlusBias(d, v, bias), hidden), d, s + x);
+      visible += static_cast<std::int64_t>(hn::CountTrue(d, keep));
     }
   }
-  if (head.mask.data != nullptr) {
-    const std::int64_t at = row.g * head.mask.head_stride + row.i * head.mask.row_stride +
-                            (row.first + seen.begin) * head.mask.column_stride;
-    const auto* const from = static_cast<const std::uint8_t*>(head.mask.data) + at;
-    if (whole && head.mask.column_stride == 1) {
-      bytes = from - seen.begin;
-    } else {
-      std::uint8_t* const to = scratch.mask + seen.begin;
-      for (std::int64_t x = 0; x < seen.end - seen.begin; ++x) to[x] = from[x * head.mask.column_stride];
-    }
+  return visible;
+}
+
+// Likewise for the boolean mask.
+template <class T>
+HWY_INLINE std::int64_t ApplyMask(Range keys, const std::uint8_t* HWY_RESTRICT bytes, T* HWY_RESTRICT s) {
+  const hn::ScalableTag<T> d;
+  const auto hidden = hn::Set(d, static_cast<T>(-INFINITY));
+  std::int64_t visible = 0;
+  for (std::int64_t x = keys.begin; x < keys.end; x += static_cast<std::int64_t>(hn::Lanes(d))) {
+    const auto keep = LoadByteMask(d, bytes + x);
+    hn::Store(hn::IfThenElse(keep, hn::Load(d, s + x), hidden), d, s + x);
+    visible += static_cast<std::int64_t>(hn::CountTrue(d, keep));
   }
+  return visible;
+}
+
+// Softcap, bias, ALiBi and every mask on `keys`, whole vectors of a row's block. Returns how many keys stay visible.
+template <class T>
+HWY_NOINLINE std::int64_t ApplyAllTerms(const ForwardCall& call, const ForwardHead& head, const RowBlock& row,
+                                        Range keys, const DenseScratch<T>& scratch, T* HWY_RESTRICT s) {
+  const hn::ScalableTag<T> d;
+  const auto n = static_cast<std::int64_t>(hn::Lanes(d));
+  const Range seen = Clip(row.seen, keys);
   const bool capped = call.softcap > 0, biased = head.bias.data != nullptr, masked = head.mask.data != nullptr;
+  const auto place = [&](const Rows& from) {
+    return row.g * from.head_stride + row.i * from.row_stride + (row.first + seen.begin) * from.column_stride;
+  };
+  if (biased && !seen.empty()) {
+    LoadRow<T>(call.bias_dtype, head.bias.data, place(head.bias), head.bias.column_stride, seen.end - seen.begin, T{1},
+               scratch.bias + seen.begin);
+  }
+  if (masked && !seen.empty()) {
+    const auto* const from = static_cast<const std::uint8_t*>(head.mask.data) + place(head.mask);
+    std::uint8_t* const to = scratch.mask + seen.begin;
+    for (std::int64_t x = 0; x < seen.end - seen.begin; ++x) to[x] = from[x * head.mask.column_stride];
+  }
   const auto cap_in = hn::Set(d, static_cast<T>(capped ? kLn2 / call.softcap : 0));
   const auto cap_out = hn::Set(d, static_cast<T>(call.softcap * kLog2E));
   const bool sloped = head.alibi.data != nullptr;
@@ -191,23 +220,48 @@ HWY_NOINLINE std::int64_t ApplyDenseTerms(const ForwardCall& call, const Forward
   const auto hidden = hn::Set(d, static_cast<T>(-INFINITY));
   const auto begin = hn::Set(d, static_cast<T>(seen.begin)), end = hn::Set(d, static_cast<T>(seen.end));
   std::int64_t visible = 0;
-  for (std::int64_t x = row.computed.begin; x < row.computed.end; x += n) {
+  for (std::int64_t x = keys.begin; x < keys.end; x += n) {
     auto v = hn::Load(d, s + x);
     const auto at = hn::Iota(d, static_cast<T>(x));
     auto keep = hn::And(hn::Ge(at, begin), hn::Lt(at, end));
     if (capped) v = hn::Mul(cap_out, Tanh(d, hn::Mul(v, cap_in)));
-    if (biased) {
-      const auto bias = hn::LoadU(d, biases + x);
-      v = hn::Add(v, InUnitsOfLog2(d, bias));
-      keep = hn::And(keep, hn::Ne(bias, hidden));
+    if (biased) {  // what lies beside `seen` is never used
+      const auto bias = hn::Load(d, scratch.bias + x);
+      v = PlusBias(d, v, bias);
+      keep = hn::And(keep, IsNot(bias, hidden));
     }
     if (sloped) {
       const auto distance = hn::Abs(hn::Sub(hn::Set(d, static_cast<T>(diagonal - x)), hn::Iota(d, T{0})));
       v = hn::NegMulAdd(hn::Set(d, slope), distance, v);
     }
-    if (masked) keep = hn::And(keep, LoadByteMask(d, bytes + x));
+    if (masked) keep = hn::And(keep, LoadByteMask(d, scratch.mask + x));
     visible += static_cast<std::int64_t>(hn::CountTrue(d, keep));
     hn::Store(hn::IfThenElse(keep, v, hidden), d, s + x);
+  }
+  return visible;
+}
+
+// The same for a row's whole block. A bias or a mask alone is read where it lies. A hidden key's score is replaced, not
+// added to, so a NaN in it goes no further.
+template <class T>
+HWY_NOINLINE std::int64_t ApplyDenseTerms(const ForwardCall& call, const ForwardHead& head, const RowBlock& row,
+                                          const DenseScratch<T>& scratch, T* HWY_RESTRICT s) {
+  const auto n = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
+  const auto place = [&](const Rows& from) { return row.g * from.head_stride + row.i * from.row_stride + row.first; };
+  const Range inside = {(row.seen.begin + n - 1) / n * n, row.seen.end / n * n};
+  const bool others = call.softcap > 0 || head.alibi.data != nullptr || inside.empty();
+  std::int64_t visible = 0;
+  if (!others && head.mask.data == nullptr && head.bias.column_stride == 1) {
+    WithType<T>(call.bias_dtype, [&](auto* type) {
+      visible = AddBias(inside, static_cast<decltype(type)>(head.bias.data) + place(head.bias), s);
+    });
+  } else if (!others && head.bias.data == nullptr && head.mask.column_stride == 1) {
+    visible = ApplyMask(inside, static_cast<const std::uint8_t*>(head.mask.data) + place(head.mask), s);
+  } else {
+    return ApplyAllTerms(call, head, row, row.computed, scratch, s);
+  }
+  for (const Range edge : {Range{row.computed.begin, inside.begin}, Range{inside.end, row.computed.end}}) {
+    if (!edge.empty()) visible += ApplyAllTerms(call, head, row, edge, scratch, s);
   }
   return visible;
 }

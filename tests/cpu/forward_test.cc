@@ -2,9 +2,14 @@
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
+#include <array>
 #include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
 
 #include "conformance/expect.h"
+#include "conformance/generator.h"
 #include "conformance/random.h"
 #include "conformance/table.h"
 #include "cpu/forced.h"
@@ -72,6 +77,58 @@ TEST_P(Forward, FlatSoftmaxOverManyKeysIsOne) {
   EXPECT_LE(worst_of_flat_softmax<double>(target()), 1e-12);
   EXPECT_EQ(worst_of_flat_softmax<Float16>(target()), 0.0);
   EXPECT_EQ(worst_of_flat_softmax<BFloat16>(target()), 0.0);
+}
+
+// A bias or a mask alone has a way of its own, which must not be told from the way that takes both: what else is given
+// hides nothing. Biases are such that products with log₂e overflow, masked as −inf or by the lowest float, and NaN.
+TEST_P(Forward, ABiasOrMaskAloneHasTheBitsOfBoth) {
+  constexpr std::int64_t n = 45, d = 8;
+  constexpr float most = std::numeric_limits<float>::max();
+  std::vector<float> q(n * d), k(n * d), v(n * d), bias(n * n), zeros(n * n), alone(n * d), both(n * d);
+  std::array<bool, n * n> mask, ones;
+  ones.fill(true);
+  std::vector<std::int64_t> seen_alone(n), seen_both(n);
+  conformance::Generator random(5);
+  for (auto* x : {&q, &k, &v, &bias}) {
+    for (float& value : *x) value = static_cast<float>(random.normal());
+  }
+  const float odd[] = {most, -most, 0.8f * most, -0.8f * most, -INFINITY, INFINITY, NAN};
+  for (std::int64_t i = 0; i < 40; ++i) bias[i * n + i * 7 % n] = odd[i % 7];
+  for (std::int64_t j = 0; j < n; ++j) bias[41 * n + j] = -most, bias[42 * n + j] = -INFINITY;
+  for (std::int64_t j = 1; j < n; ++j) bias[43 * n + j] = j % 2 == 0 ? -INFINITY : -most;
+  for (bool& x : mask) x = random.uniform() < 0.7;
+
+  const auto tensor = [](auto& x) { return view(x.data(), {1, 1, n, d}); };
+  const auto square = [](auto& x) { return view(x.data(), {1, 1, n, n}); };
+  const auto expect_equal = [&](Options one, Options two) {
+    for (const Causal causal : {Causal::none, Causal::top_left}) {
+      one.causal = two.causal = causal;
+      run_forced(tensor(q), tensor(k), tensor(v), tensor(alone), one,
+                 {.visible = row_view(seen_alone.data(), {1, 1, n})}, {.target = target()});
+      run_forced(tensor(q), tensor(k), tensor(v), tensor(both), two, {.visible = row_view(seen_both.data(), {1, 1, n})},
+                 {.target = target()});
+      EXPECT_EQ(seen_alone, seen_both);
+      for (std::size_t x = 0; x < alone.size(); ++x) {
+        if (std::isnan(both[x])) {
+          EXPECT_TRUE(std::isnan(alone[x])) << "row " << x / d;
+        } else {
+          EXPECT_EQ(alone[x], both[x]) << "row " << x / d;
+        }
+      }
+    }
+  };
+  Options one, two;
+  one.bias = two.bias = square(bias);
+  two.mask = square(ones);
+  expect_equal(one, two);
+  EXPECT_FALSE(std::isnan(alone[41 * d]));  // all of it the lowest float: equal weights
+  EXPECT_EQ(seen_alone[42], 0);
+  EXPECT_EQ(alone[43 * d], v[0]);  // the only other key
+  EXPECT_TRUE(std::isnan(alone[33 * d]) && std::isnan(alone[34 * d]));
+  one = two = {};
+  one.mask = two.mask = square(mask);
+  two.bias = square(zeros);
+  expect_equal(one, two);
 }
 
 KEEL_ON_EVERY_TARGET(Forward);
