@@ -39,7 +39,7 @@ class ValueSums {
       : call_(call), task_(task), head_(*task.head), scratch_(scratch), block_(block) {}
 
   // The weights of a strip times v, `masked` where some row does not see some key that another needs.
-  void Add(const Strip& strip, bool masked) {
+  HWY_INLINE void Add(const Strip& strip, bool masked) {
     const T* const v = AlignedValues();
     const bool few = strip.needed.end - strip.needed.begin <= kFewKeys;
     if (!masked && CanStream() && (v == nullptr || !few)) return Stream(strip);
