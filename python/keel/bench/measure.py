@@ -92,11 +92,11 @@ def median_and_margin(values: list[float]) -> tuple[float, float]:
 
 LONG = 0.5  # seconds: beyond, a first call is like any other
 MARGIN = 0.02  # that is asked for
-PATIENCE = 10  # times as long is waited for it
+PATIENCE = 10  # times as long is waited for it, and once more as many times for a ratio that may be on either side of 1
 
 
 def measure(row: Row, threads: int, seconds: float) -> Result:
-    """Medians of blocks in turns: for `seconds`, then until the ratio is known to MARGIN, and at least three rounds."""
+    """Medians of blocks in turns: for `seconds`, then until the ratio is known, and at least three rounds."""
     torch.set_num_threads(threads)
     peers, ours = calls(row)
 
@@ -111,14 +111,16 @@ def measure(row: Row, threads: int, seconds: float) -> Result:
     # A block is long enough for the clock and for the first calls' effects to fade, and short enough for many rounds.
     counts = [max(1, math.ceil(min(0.02, seconds / 20) / max(each, 1e-7))) for each in once]
     times: tuple[list[float], list[float]] = ([], [])
-    begin, margin, rounds = time.perf_counter(), math.inf, 0
-    while rounds < 3 or time.perf_counter() - begin < (seconds if margin <= MARGIN else PATIENCE * seconds):
+    begin, limit, rounds = time.perf_counter(), seconds, 0
+    while rounds < 3 or time.perf_counter() - begin < limit:
         for side in (0, 1) if rounds % 2 == 0 else (1, 0):
             if warm:
                 pair[side]()  # caches are still the other library's
             times[side].append(_seconds(pair[side], counts[side]))
         rounds += 1
         ratio, margin = median_and_margin([torchs / keels for torchs, keels in zip(*times)])
+        open_side = abs(ratio - 1) <= margin * ratio
+        limit = seconds * (1 if margin <= MARGIN else PATIENCE**2 if open_side else PATIENCE)
     return Result(row, threads, statistics.median(times[0]), statistics.median(times[1]), ratio, margin, rounds)
 
 
