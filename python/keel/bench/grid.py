@@ -63,7 +63,7 @@ QUICK_LENGTHS = (16, 128, 512)
 
 
 def quick_rows() -> Iterator[Row]:
-    """A glance at it, in less than a minute."""
+    """A glance at it."""
     for row in rows():
         if row.n_k in QUICK_LENGTHS and row.d == 64 and row.kind in ("full", "causal", "bool mask"):
             yield row

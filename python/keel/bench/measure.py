@@ -24,8 +24,14 @@ class Result:
     torch_s: float  # medians, of one call
     keel_s: float
     ratio: float  # how many times as fast Keel is: the median of the rounds, in each of which both take their turn
-    margin: float  # of the ratio: half of its 95 % interval, relative to it
+    low: float  # its 95 % interval, or with fewer than six rounds all there were
+    high: float
     rounds: int
+
+    @property
+    def margin(self) -> float:
+        """Half of the interval, relative to the ratio."""
+        return (self.high - self.low) / (2 * self.ratio)
 
 
 def _repeated(x: torch.Tensor, times: int) -> torch.Tensor:
@@ -82,21 +88,21 @@ def _seconds(call: Callable[[], object], count: int = 1) -> float:
     return (time.perf_counter() - begin) / count
 
 
-def median_and_margin(values: list[float]) -> tuple[float, float]:
-    """The median, and half of its 95 % interval relative to it: what lies 0.98·√n ranks to both sides, or all of few."""
+def interval(values: list[float]) -> tuple[float, float]:
+    """Between which two of the values their true median lies with 95 % certainty, all of them where they are few."""
     ordered = sorted(values)
-    median = statistics.median(ordered)
-    first = max(0, math.floor(len(ordered) / 2 - 0.98 * math.sqrt(len(ordered))))
-    return median, (ordered[-1 - first] - ordered[first]) / (2 * median)
+    first = max(0, math.floor(len(ordered) / 2 - 0.98 * math.sqrt(len(ordered))) - 1)
+    return ordered[first], ordered[-1 - first]
 
 
 LONG = 0.5  # seconds: beyond, a first call is like any other
 MARGIN = 0.02  # that is asked for
-PATIENCE = 10  # times as long is waited for it, and once more as many times for a ratio that may be on either side of 1
+PATIENCE, PATIENCE_NEAR_1 = 8, 64  # times as long is waited for it, and for a ratio that may be on either side of 1
 
 
 def measure(row: Row, threads: int, seconds: float) -> Result:
-    """Medians of blocks in turns: for `seconds`, then until the ratio is known, and at least three rounds."""
+    """Medians of blocks in turns, for `seconds` and at least three rounds; then twice as long, and again, until it is
+    known on which side of 1 the ratio is, and to MARGIN how large. Looked at so seldom, chance has little to choose."""
     torch.set_num_threads(threads)
     peers, ours = calls(row)
 
@@ -111,17 +117,21 @@ def measure(row: Row, threads: int, seconds: float) -> Result:
     # A block is long enough for the clock and for the first calls' effects to fade, and short enough for many rounds.
     counts = [max(1, math.ceil(min(0.02, seconds / 20) / max(each, 1e-7))) for each in once]
     times: tuple[list[float], list[float]] = ([], [])
-    begin, limit, rounds = time.perf_counter(), seconds, 0
-    while rounds < 3 or time.perf_counter() - begin < limit:
-        for side in (0, 1) if rounds % 2 == 0 else (1, 0):
-            if warm:
-                pair[side]()  # caches are still the other library's
-            times[side].append(_seconds(pair[side], counts[side]))
-        rounds += 1
-        ratio, margin = median_and_margin([torchs / keels for torchs, keels in zip(*times)])
-        open_side = abs(ratio - 1) <= margin * ratio
-        limit = seconds * (1 if margin <= MARGIN else PATIENCE**2 if open_side else PATIENCE)
-    return Result(row, threads, statistics.median(times[0]), statistics.median(times[1]), ratio, margin, rounds)
+    begin, limit = time.perf_counter(), seconds
+    while True:
+        while len(times[0]) < 3 or time.perf_counter() - begin < limit:
+            for side in (0, 1) if len(times[0]) % 2 == 0 else (1, 0):
+                if warm:
+                    pair[side]()  # caches are still the other library's
+                times[side].append(_seconds(pair[side], counts[side]))
+        ratios = [torchs / keels for torchs, keels in zip(*times)]
+        medians = (statistics.median(values) for values in (*times, ratios))
+        result = Result(row, threads, *medians, *interval(ratios), len(ratios))
+        told = not result.low <= 1 <= result.high
+        known = result.rounds >= 6 and result.margin <= MARGIN
+        if limit >= seconds * (PATIENCE_NEAR_1 if not told else 1 if known else PATIENCE):
+            return result
+        limit *= 2
 
 
 def differ(row: Row) -> float:

@@ -115,7 +115,8 @@ def document(results: Sequence[Result]) -> dict[str, Any]:
                 "torch_s": r.torch_s,
                 "keel_s": r.keel_s,
                 "ratio": r.ratio,
-                "margin": r.margin,
+                "low": r.low,
+                "high": r.high,
                 "rounds": r.rounds,
             }
             for r in results
