@@ -12,6 +12,7 @@ def qkv(*shape, dtype=torch.float32, seed=0, grad=False):
     return [torch.randn(shape or (2, 4, 7, 8), generator=generator, dtype=dtype).requires_grad_(grad) for _ in range(3)]
 
 
+@pytest.mark.usefixtures("short_way")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 def test_keel_attention_takes_tensors_and_returns_them(dtype):
     q, k, v = qkv(dtype=dtype)

@@ -66,7 +66,7 @@ class BackwardRunner {
     }
     if (!call_.sums_dq()) return;
     const std::int64_t end = row_end == rows_ ? TiledRows(rows_) : row_end;
-    std::fill(memory_.dq + row_begin * memory_.ldk, memory_.dq + end * memory_.ldk, T{0});
+    std::fill(memory_.dq + row_begin * memory_.ldq, memory_.dq + end * memory_.ldq, T{0});
   }
 
   void Run(const BackwardTask& task) {
@@ -110,11 +110,11 @@ class BackwardRunner {
     RowPlace place = PlaceOf(row_begin);
     for (std::int64_t r = row_begin; r < row_end; ++r, ++place) {
       const std::int64_t i = place.i, g = place.g;
-      T* const sums = memory_.dq + r * memory_.ldk;
+      T* const sums = memory_.dq + r * memory_.ldq;
       const bool masked = memory_.numbers[r].top == static_cast<T>(-INFINITY);
-      if (masked) std::fill_n(sums, memory_.ldk, T{0});
+      if (masked) std::fill_n(sums, memory_.ldq, T{0});
       if (call_.dscale) {
-        std::fill_n(scratch_.q, scratch_.ldk, T{0});
+        std::fill_n(scratch_.q, scratch_.columns_k, T{0});
         if (!masked) LoadQuery(g, i, T{1}, scratch_.q);
         static_cast<double*>(head_.dscale.data)[g * head_.dscale.head_stride + i * head_.dscale.row_stride] =
             static_cast<double>(Dot(scratch_.q, sums, scratch_.columns_k));
@@ -449,22 +449,23 @@ class BackwardRunner {
     });
   }
 
-  // Pass 1': the sums of dq += ds·k, a few columns of k staying in the first-level cache for all rows.
+  // Pass 1': the sums of dq += ds·k. A few columns of k at a time serve all rows, from the first-level cache where the
+  // block's keys fit into it.
   void AddToQueries(std::int64_t r, std::int64_t rows, Range block) {
-    const std::int64_t lds = scratch_.lds, ld = scratch_.ldk;
-    const std::int64_t ldq = memory_.ldk;
+    const std::int64_t lds = scratch_.lds, ld = scratch_.ldk, ldq = memory_.ldq, columns = scratch_.columns_k;
     T* const to = memory_.dq + r * ldq;
     if (!finite_k_ && masked_) {
       RowPlace place = PlaceOf(r);
       for (std::int64_t x = 0; x < rows; ++x, ++place) {
         for (std::int64_t y = 0; y < block.end - block.begin; ++y) {
           if (!IsVisible(f_, h_, place.g, place.i, block.begin + y)) continue;
-          for (std::int64_t c = 0; c < ldq; ++c) to[x * ldq + c] += scratch_.t[x * lds + y] * scratch_.k[y * ld + c];
+          for (std::int64_t c = 0; c < columns; ++c)
+            to[x * ldq + c] += scratch_.t[x * lds + y] * scratch_.k[y * ld + c];
         }
       }
       return;
     }
-    ForColumns<T>(ldq, [&](std::int64_t c, std::int64_t width) {
+    ForColumns<T>(columns, [&](std::int64_t c, std::int64_t width) {
       for (std::int64_t x = 0; x < rows; x += kRowTile) {
         const Range needed = scratch_.needed[x / kRowTile];
         if (needed.empty()) continue;

@@ -31,17 +31,17 @@ struct RowNumbers {
 template <class T>
 struct HeadMemory {
   RowNumbers<T>* numbers = nullptr;  // (rows)
-  T* dq = nullptr;                   // (rows, ldk): Σ_j ds_ij k_j
-  std::int64_t ldk = 0, bytes = 0;
+  T* dq = nullptr;                   // (rows, ldq): Σ_j ds_ij k_j
+  std::int64_t ldq = 0, bytes = 0;
 
   HeadMemory(const BackwardCall& call, std::int64_t rows, std::byte* memory) {
     const auto lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
-    ldk = (call.forward.d_k + lanes - 1) / lanes * lanes;
+    ldq = (call.forward.d_k + lanes - 1) / lanes * lanes;
     const std::int64_t padded = rows + kRowTile;
     numbers = reinterpret_cast<RowNumbers<T>*>(memory);
     bytes = AlignUp(padded * static_cast<std::int64_t>(sizeof(RowNumbers<T>)));
     dq = reinterpret_cast<T*>(memory + bytes);
-    if (call.sums_dq()) bytes += AlignUp(padded * ldk * static_cast<std::int64_t>(sizeof(T)));
+    if (call.sums_dq()) bytes += AlignUp(padded * ldq * static_cast<std::int64_t>(sizeof(T)));
   }
 };
 

@@ -166,28 +166,23 @@ HWY_INLINE void FewScores(int rows, const T* q, std::ptrdiff_t ldq, const S* k, 
 // sum += p·v, where v is read once, from memory and in place: a few keys at a time, so that it is read front to back.
 template <class T, class S>
 HWY_INLINE void StreamedSum(int rows, const T* p, std::ptrdiff_t ldp, const S* v, std::ptrdiff_t ldv,
-                            std::ptrdiff_t keys, T* sum, std::ptrdiff_t ldo, std::ptrdiff_t vectors) {
+                            std::ptrdiff_t keys, T* sum, std::ptrdiff_t ldo, std::ptrdiff_t columns) {
   constexpr std::ptrdiff_t kKeys = 16;
-  const auto n = static_cast<std::ptrdiff_t>(hn::Lanes(hn::ScalableTag<T>()));
   for (std::ptrdiff_t y = 0; y < keys; y += kKeys) {
     const std::ptrdiff_t some = keys - y < kKeys ? keys - y : kKeys;
-    std::ptrdiff_t width = 0;
-    for (std::ptrdiff_t x = 0; x < vectors; x += width) {
-      width = NextWidth(vectors - x);
-      Product<Into::kExtend, false, T, S>(rows, p + y, ldp, v + y * ldv + x * n, ldv, some, nullptr, sum + x * n, ldo,
-                                          width);
-    }
+    ForColumns<T>(columns, [&](std::ptrdiff_t c, std::ptrdiff_t width) {
+      Product<Into::kExtend, false, T, S>(rows, p + y, ldp, v + y * ldv + c, ldv, some, nullptr, sum + c, ldo, width);
+    });
   }
   if constexpr (kInPairs<2, T, S>) {
     const hn::ScalableTag<T> d;
-    std::ptrdiff_t width = 0;
-    for (std::ptrdiff_t x = 0; x < vectors; x += width) {
-      width = NextWidth(vectors - x);
+    const auto n = static_cast<std::ptrdiff_t>(hn::Lanes(d));
+    ForColumns<T>(columns, [&](std::ptrdiff_t c, std::ptrdiff_t width) {
       for (std::ptrdiff_t i = 0; width % 2 == 0 && i < rows * width; i += 2) {
-        T* const two = sum + i / width * ldo + (x + i % width) * n;
+        T* const two = sum + i / width * ldo + c + i % width * n;
         hn::StoreInterleaved2(hn::Load(d, two), hn::Load(d, two + n), d, two);
       }
-    }
+    });
   }
 }
 

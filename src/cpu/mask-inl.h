@@ -247,21 +247,25 @@ template <class T>
 HWY_NOINLINE std::int64_t ApplyDenseTerms(const ForwardCall& call, const ForwardHead& head, const RowBlock& row,
                                           const DenseScratch<T>& scratch, T* HWY_RESTRICT s) {
   const auto n = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
-  const auto place = [&](const Rows& from) { return row.g * from.head_stride + row.i * from.row_stride + row.first; };
+  const auto first = [&](const Rows& from) { return row.g * from.head_stride + row.i * from.row_stride + row.first; };
   const Range inside = {(row.seen.begin + n - 1) / n * n, row.seen.end / n * n};
   const bool others = call.softcap > 0 || head.alibi.data != nullptr || inside.empty();
   std::int64_t visible = 0;
   if (!others && head.mask.data == nullptr && head.bias.column_stride == 1) {
     WithType<T>(call.bias_dtype, [&](auto* type) {
-      visible = AddBias(inside, static_cast<decltype(type)>(head.bias.data) + place(head.bias), s);
+      visible = AddBias(inside, static_cast<decltype(type)>(head.bias.data) + first(head.bias), s);
     });
   } else if (!others && head.bias.data == nullptr && head.mask.column_stride == 1) {
-    visible = ApplyMask(inside, static_cast<const std::uint8_t*>(head.mask.data) + place(head.mask), s);
+    visible = ApplyMask(inside, static_cast<const std::uint8_t*>(head.mask.data) + first(head.mask), s);
   } else {
     return ApplyAllTerms(call, head, row, row.computed, scratch, s);
   }
   for (const Range edge : {Range{row.computed.begin, inside.begin}, Range{inside.end, row.computed.end}}) {
-    if (!edge.empty()) visible += ApplyAllTerms(call, head, row, edge, scratch, s);
+    if (Clip(row.seen, edge).empty()) {
+      HideOutside(edge, {edge.begin, edge.begin}, s);
+    } else {
+      visible += ApplyAllTerms(call, head, row, edge, scratch, s);
+    }
   }
   return visible;
 }

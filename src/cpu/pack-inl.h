@@ -8,6 +8,7 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -269,7 +270,7 @@ HWY_INLINE V Suspect(D d, V seen, V values) {
   return hn::Or(seen, hn::Mul(values, hn::Zero(d)));
 }
 
-// Whether all of some rows are: whole vectors, aligned.
+// Whether rows of `columns` elements, ld apart, are finite: whole vectors, aligned.
 template <class T>
 HWY_INLINE bool AllFinite(const T* values, std::int64_t rows, std::int64_t columns, std::int64_t ld) {
   const hn::ScalableTag<T> d;

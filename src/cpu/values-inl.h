@@ -10,6 +10,8 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <type_traits>
 
 #include "cpu/decode-inl.h"
 #include "cpu/epilogue-inl.h"
@@ -44,7 +46,7 @@ class ValueSums {
     const bool few = strip.needed.end - strip.needed.begin <= kFewKeys;
     if (!masked && CanStream() && (v == nullptr || !few)) return Stream(strip);
     if (masked && v != nullptr && !checked_) {
-      finite_ = AllFinite(v + block_.keys.begin * scratch_.ldv, 1, Keys() * scratch_.ldv, 0);
+      finite_ = AllFinite(v + block_.keys.begin * scratch_.ldv, Keys(), scratch_.ldv, scratch_.ldv);
       checked_ = true;
     }
     if (v != nullptr && (finite_ || !masked)) return Sum(strip, v + block_.keys.begin * scratch_.ldv);
@@ -126,7 +128,7 @@ class ValueSums {
       using S = std::remove_const_t<std::remove_pointer_t<decltype(type)>>;
       const auto* const v = static_cast<const S*>(head_.v.data) + (block_.first + needed.begin) * head_.v.row_stride;
       StreamedSum<T, S>(rows, scratch_.s + needed.begin, scratch_.lds, v, head_.v.row_stride, needed.end - needed.begin,
-                        sum, scratch_.ldv, scratch_.ldv / scratch_.lanes);
+                        sum, scratch_.ldv, scratch_.ldv);
     });
     if (block_.finishing) FinishRows(strip);
     for (std::int64_t x = 0; x < rows; ++x) {

@@ -181,8 +181,9 @@ Plan make_plan(const BackwardProblem& problem, const Machine& machine, const For
   cpu::Tiles& tiles = plan.tiles;
   // A register tile's width of do and q stays in half the first-level cache for all keys of the block.
   tiles.row_block = std::clamp<std::int64_t>(machine.l1_bytes / 2 / kernel.panel_bytes, 48, 96) / 12 * 12;
-  // k three times (as it is, transposed, its gradient) and v twice should leave a third of the second-level cache to
-  // rows; a short sequence should have a few blocks, for causal masks to leave some out and threads to share them.
+  // k three times (as it is, transposed, its gradient) and v twice, padding aside, should leave a third of the
+  // second-level cache to rows; a short sequence should have a few blocks, for causal masks to leave some out and
+  // threads to share them.
   const auto fits = [&](std::int64_t keys) {
     return keys * (3 * p.d_k + 2 * p.d_v) * item <= machine.l2_bytes * 2 / 3;
   };

@@ -45,30 +45,35 @@ TEST(ForwardOnEveryTarget, RandomProblemsMatchTheOracle) {
   }
 }
 
+template <class T>
+T from_number(double x) {
+  if constexpr (std::is_same_v<T, Float16>) {
+    return to_float16(x);
+  } else if constexpr (std::is_same_v<T, BFloat16>) {
+    return to_bfloat16(x);
+  } else {
+    return static_cast<T>(x);
+  }
+}
+
+template <class T>
+double number(T x) {
+  if constexpr (sizeof(T) == 2) {
+    return to_float(x);
+  } else {
+    return x;
+  }
+}
+
 // Sums over very many keys: all weights equal, all values 1.
 template <class T>
 double worst_of_flat_softmax(std::int64_t target) {
   constexpr std::int64_t n_k = 262144, d = 4;
-  std::vector<T> q(d), k(n_k * d), v(n_k * d), out(d);
-  for (auto& x : v) {
-    if constexpr (std::is_same_v<T, Float16>) {
-      x = to_float16(1.0);
-    } else if constexpr (std::is_same_v<T, BFloat16>) {
-      x = to_bfloat16(1.0);
-    } else {
-      x = T{1};
-    }
-  }
+  std::vector<T> q(d), k(n_k * d), v(n_k * d, from_number<T>(1)), out(d);
   run_forced(view(q.data(), {1, 1, 1, d}), view(k.data(), {1, 1, n_k, d}), view(v.data(), {1, 1, n_k, d}),
              view(out.data(), {1, 1, 1, d}), {}, {}, {.target = target});
   double worst = 0;
-  for (const T x : out) {
-    if constexpr (sizeof(T) == 2) {
-      worst = std::max(worst, std::fabs(static_cast<double>(to_float(x)) - 1.0));
-    } else {
-      worst = std::max(worst, std::fabs(static_cast<double>(x) - 1.0));
-    }
-  }
+  for (const T x : out) worst = std::max(worst, std::fabs(number(x) - 1.0));
   return worst;
 }
 
@@ -81,38 +86,42 @@ TEST_P(Forward, FlatSoftmaxOverManyKeysIsOne) {
 
 // A bias or a mask alone has a way of its own, which must not be told from the way that takes both: what else is given
 // hides nothing. Biases are such that products with log₂e overflow, masked as −inf or by the lowest float, and NaN.
-TEST_P(Forward, ABiasOrMaskAloneHasTheBitsOfBoth) {
+template <class T>
+void expect_a_bias_or_mask_alone_has_the_bits_of_both(std::int64_t target) {
   constexpr std::int64_t n = 45, d = 8;
-  constexpr float most = std::numeric_limits<float>::max();
-  std::vector<float> q(n * d), k(n * d), v(n * d), bias(n * n), zeros(n * n), alone(n * d), both(n * d);
+  constexpr float most = 3.3895e38f;  // the largest bf16
+  std::vector<T> q(n * d), k(n * d), v(n * d), alone(n * d), both(n * d), bias(n * n), zeros(n * n);
   std::array<bool, n * n> mask, ones;
   ones.fill(true);
   std::vector<std::int64_t> seen_alone(n), seen_both(n);
   conformance::Generator random(5);
   for (auto* x : {&q, &k, &v, &bias}) {
-    for (float& value : *x) value = static_cast<float>(random.normal());
+    for (T& value : *x) value = from_number<T>(random.normal());
   }
   const float odd[] = {most, -most, 0.8f * most, -0.8f * most, -INFINITY, INFINITY, NAN};
-  for (std::int64_t i = 0; i < 40; ++i) bias[i * n + i * 7 % n] = odd[i % 7];
-  for (std::int64_t j = 0; j < n; ++j) bias[41 * n + j] = -most, bias[42 * n + j] = -INFINITY;
-  for (std::int64_t j = 1; j < n; ++j) bias[43 * n + j] = j % 2 == 0 ? -INFINITY : -most;
+  for (std::int64_t i = 0; i < 40; ++i) bias[i * n + i] = from_number<T>(odd[i % 7]);
+  for (std::int64_t j = 0; j < n; ++j) {
+    bias[41 * n + j] = from_number<T>(-most);
+    bias[42 * n + j] = from_number<T>(-INFINITY);
+    if (j != 44) bias[44 * n + j] = from_number<T>(j % 2 == 0 ? -INFINITY : -0.5f * most);
+  }
   for (bool& x : mask) x = random.uniform() < 0.7;
 
   const auto tensor = [](auto& x) { return view(x.data(), {1, 1, n, d}); };
   const auto square = [](auto& x) { return view(x.data(), {1, 1, n, n}); };
   const auto expect_equal = [&](Options one, Options two) {
-    for (const Causal causal : {Causal::none, Causal::top_left}) {
-      one.causal = two.causal = causal;
+    for (const Window window : {Window{}, Window{.left = 20, .right = 0}, Window{.left = 21, .right = 7}}) {
+      one.window = two.window = window;
       run_forced(tensor(q), tensor(k), tensor(v), tensor(alone), one,
-                 {.visible = row_view(seen_alone.data(), {1, 1, n})}, {.target = target()});
+                 {.visible = row_view(seen_alone.data(), {1, 1, n})}, {.target = target});
       run_forced(tensor(q), tensor(k), tensor(v), tensor(both), two, {.visible = row_view(seen_both.data(), {1, 1, n})},
-                 {.target = target()});
+                 {.target = target});
       EXPECT_EQ(seen_alone, seen_both);
       for (std::size_t x = 0; x < alone.size(); ++x) {
-        if (std::isnan(both[x])) {
-          EXPECT_TRUE(std::isnan(alone[x])) << "row " << x / d;
+        if (std::isnan(number(both[x]))) {
+          EXPECT_TRUE(std::isnan(number(alone[x]))) << "row " << x / d;
         } else {
-          EXPECT_EQ(alone[x], both[x]) << "row " << x / d;
+          EXPECT_EQ(number(alone[x]), number(both[x])) << "row " << x / d;
         }
       }
     }
@@ -121,14 +130,21 @@ TEST_P(Forward, ABiasOrMaskAloneHasTheBitsOfBoth) {
   one.bias = two.bias = square(bias);
   two.mask = square(ones);
   expect_equal(one, two);
-  EXPECT_FALSE(std::isnan(alone[41 * d]));  // all of it the lowest float: equal weights
+  // What the last window left of some rows:
+  EXPECT_FALSE(std::isnan(number(alone[41 * d])));  // nothing but the lowest number: equal weights
   EXPECT_EQ(seen_alone[42], 0);
-  EXPECT_EQ(alone[43 * d], v[0]);  // the only other key
-  EXPECT_TRUE(std::isnan(alone[33 * d]) && std::isnan(alone[34 * d]));
+  EXPECT_EQ(number(alone[44 * d]), number(v[44 * d]));                                // one key beside such
+  EXPECT_TRUE(std::isnan(number(alone[5 * d])) && std::isnan(number(alone[6 * d])));  // +inf, NaN
   one = two = {};
   one.mask = two.mask = square(mask);
   two.bias = square(zeros);
   expect_equal(one, two);
+}
+
+TEST_P(Forward, ABiasOrMaskAloneHasTheBitsOfBoth) {
+  expect_a_bias_or_mask_alone_has_the_bits_of_both<float>(target());
+  expect_a_bias_or_mask_alone_has_the_bits_of_both<double>(target());
+  expect_a_bias_or_mask_alone_has_the_bits_of_both<BFloat16>(target());
 }
 
 KEEL_ON_EVERY_TARGET(Forward);
