@@ -12,6 +12,7 @@
 #include "conformance/generator.h"
 #include "conformance/random.h"
 #include "conformance/table.h"
+#include "core/element.h"
 #include "cpu/forced.h"
 #include "cpu/on_target.h"
 
@@ -47,22 +48,14 @@ TEST(ForwardOnEveryTarget, RandomProblemsMatchTheOracle) {
 
 template <class T>
 T from_number(double x) {
-  if constexpr (std::is_same_v<T, Float16>) {
-    return to_float16(x);
-  } else if constexpr (std::is_same_v<T, BFloat16>) {
-    return to_bfloat16(x);
-  } else {
-    return static_cast<T>(x);
-  }
+  T value;
+  store(&value, dtype_of<T>, 0, x);
+  return value;
 }
 
 template <class T>
 double number(T x) {
-  if constexpr (sizeof(T) == 2) {
-    return to_float(x);
-  } else {
-    return x;
-  }
+  return load(&x, dtype_of<T>, 0);
 }
 
 // Sums over very many keys: all weights equal, all values 1.
