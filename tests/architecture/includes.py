@@ -25,7 +25,7 @@ STANDS_ON = {
 }
 
 # Of these, the folders that stand at the top beside src/.
-AT_THE_TOP = ("bench",)
+AT_THE_TOP = ("bench", "lab")
 
 # The folders of libkeel, which links Highway and TBB alone.
 LIBRARY = {"core", "reference", "runtime", "cpu", "cuda", "plan", "api"}
