@@ -138,17 +138,27 @@ struct Gradients {
 // The gradients of attention(); `options` as in the forward call.
 KEEL_API void attention_backward(const BackwardInputs& inputs, const Gradients& gradients, const Options& options = {});
 
-// Attention of the same queries over one part of the keys.
+// Attention of the same queries over one part of the keys, as attention() reports it.
 struct Partial {
   TensorView out{};  // (B, H, N_q, d_v)
-  RowView lse{};     // (B, H, N_q)
+  RowView lse{};     // (B, H, N_q), as are the statistics, of which those that merge() is asked for are needed
+  RowView max_logit{}, entropy{}, max_weight{}, logit_mean{}, logit_var{}, visible{};
 };
 
 // Joins results over disjoint sets of keys into the result over their union, exactly:
-//   lse = log Σ exp(lse_p),   out = Σ exp(lse_p − lse) · out_p
-// `lse` may be left out. A sink belongs to no key: give it to one part only, or as a part of its own (out 0, lse =
-// sink).
-KEEL_API void merge(std::span<const Partial> parts, const MutableTensorView& out, const MutableRowView& lse = {});
+//   lse = log Σ exp(lse_p)    w_p = exp(lse_p − lse)    out = Σ w_p · out_p
+//   max_logit = max of max_logit_p    entropy = Σ w_p (entropy_p − ln w_p)    max_weight = max of w_p · max_weight_p
+//   visible = Σ visible_p    logit_mean, logit_var: of all visible scores together
+// `outputs` asks for lse and row statistics; weights and heads cannot be merged. A statistic needs the same of every
+// part, logit_mean also visible, logit_var also logit_mean and visible. A part with lse −inf saw no key and counts for
+// nothing.
+//
+// 16-bit results may be merged from f32 parts, and f32 ones from 16-bit parts. out, lse and each statistic may be
+// exactly the view of the same in a part: merge({acc, next}, acc.out, …) adds to acc in place.
+//
+// A sink belongs to no key: give it to one part only, or as a part of its own (out 0, lse = sink).
+KEEL_API void merge(std::span<const Partial> parts, const MutableTensorView& out, const Outputs& outputs = {},
+                    int threads = 0);
 
 // How attention() would serve this call: kernel, SIMD target, tiles, threads, workspace, and why. Data is not read.
 KEEL_API std::string explain(const TensorView& q, const TensorView& k, const TensorView& v,

@@ -9,8 +9,8 @@
 #include "api/heads.h"
 #include "api/zero.h"
 #include "core/problem.h"
+#include "plan/merge_plan.h"
 #include "plan/plan.h"
-#include "reference/reference.h"
 #include "runtime/machine.h"
 
 namespace keel {
@@ -55,8 +55,11 @@ void attention_backward(const BackwardInputs& inputs, const Gradients& gradients
   });
 }
 
-void merge(std::span<const Partial> parts, const MutableTensorView& out, const MutableRowView& lse) {
-  run("merge", [&] { reference::merge(make_merge_problem(parts, out, lse)); });
+void merge(std::span<const Partial> parts, const MutableTensorView& out, const Outputs& outputs, int threads) {
+  run("merge", [&] {
+    const MergeProblem problem = make_merge_problem(parts, out, outputs, threads);
+    cpu::run_merge(merge_call(problem), problem.rows, plan_merge(problem, machine()));
+  });
 }
 
 std::string explain(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,

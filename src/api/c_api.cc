@@ -97,6 +97,28 @@ keel::Options to_options(const keel_options* o, const char* operation) {
   return options;
 }
 
+// What a call is asked to report; `heads` is memory for those of the heads.
+keel::Outputs to_outputs(const keel_outputs* o, std::vector<keel::HeadStatistics>& heads, const char* operation) {
+  if (o == nullptr) return {};
+  keel::Outputs outputs{.lse = to_view<3>(o->lse),
+                        .max_logit = to_view<3>(o->max_logit),
+                        .entropy = to_view<3>(o->entropy),
+                        .max_weight = to_view<3>(o->max_weight),
+                        .logit_mean = to_view<3>(o->logit_mean),
+                        .logit_var = to_view<3>(o->logit_var),
+                        .visible = to_view<3>(o->visible),
+                        .weights = to_view<4>(o->weights),
+                        .heads = {},
+                        .saturation_threshold = o->saturation_threshold};
+  check_list(o->heads, o->heads_count, operation, "heads");
+  if (static_cast<std::uint64_t>(o->heads_count) > heads.max_size()) {
+    refuse(operation, "heads: expected a count that memory can hold, got " + std::to_string(o->heads_count));
+  }
+  heads.resize(static_cast<std::size_t>(o->heads_count));
+  outputs.heads = heads;
+  return outputs;
+}
+
 }  // namespace
 
 extern "C" {
@@ -132,26 +154,8 @@ void keel_outputs_init(keel_outputs* outputs) {
 keel_status keel_attention(const keel_view* q, const keel_view* k, const keel_view* v, const keel_view* out,
                            const keel_options* options, const keel_outputs* outputs) {
   return guarded([&] {
-    keel::Outputs requests;
     std::vector<keel::HeadStatistics> heads;
-    if (outputs != nullptr) {
-      requests.lse = to_view<3>(outputs->lse);
-      requests.max_logit = to_view<3>(outputs->max_logit);
-      requests.entropy = to_view<3>(outputs->entropy);
-      requests.max_weight = to_view<3>(outputs->max_weight);
-      requests.logit_mean = to_view<3>(outputs->logit_mean);
-      requests.logit_var = to_view<3>(outputs->logit_var);
-      requests.visible = to_view<3>(outputs->visible);
-      requests.weights = to_view<4>(outputs->weights);
-      requests.saturation_threshold = outputs->saturation_threshold;
-      check_list(outputs->heads, outputs->heads_count, "attention", "heads");
-      if (static_cast<std::uint64_t>(outputs->heads_count) > heads.max_size()) {
-        refuse("attention",
-               "heads: expected a count that memory can hold, got " + std::to_string(outputs->heads_count));
-      }
-      heads.resize(static_cast<std::size_t>(outputs->heads_count));
-      requests.heads = heads;
-    }
+    const keel::Outputs requests = to_outputs(outputs, heads, "attention");
     keel::attention(input(present(q, "attention", "q")), input(present(k, "attention", "k")),
                     input(present(v, "attention", "v")), to_view<4>(present(out, "attention", "out")),
                     to_options(options, "attention"), requests);
@@ -184,13 +188,23 @@ keel_status keel_attention_backward(const keel_backward_inputs* inputs, const ke
   });
 }
 
-keel_status keel_merge(const keel_partial* parts, int64_t count, const keel_view* out, const keel_view* lse) {
+keel_status keel_merge(const keel_partial* parts, int64_t count, const keel_view* out, const keel_outputs* outputs,
+                       int threads) {
   return guarded([&] {
     check_list(parts, count, "merge", "parts");
     std::vector<keel::Partial> list;
-    for (int64_t i = 0; i < count; ++i) list.push_back({input(parts[i].out), to_view<3>(parts[i].lse)});
-    keel::merge(list, to_view<4>(present(out, "merge", "out")),
-                lse != nullptr ? to_view<3>(*lse) : keel::MutableRowView{});
+    for (const keel_partial& part : std::span(parts, static_cast<std::size_t>(count))) {
+      list.push_back({.out = input(part.out),
+                      .lse = to_view<3>(part.lse),
+                      .max_logit = to_view<3>(part.max_logit),
+                      .entropy = to_view<3>(part.entropy),
+                      .max_weight = to_view<3>(part.max_weight),
+                      .logit_mean = to_view<3>(part.logit_mean),
+                      .logit_var = to_view<3>(part.logit_var),
+                      .visible = to_view<3>(part.visible)});
+    }
+    std::vector<keel::HeadStatistics> heads;
+    keel::merge(list, to_view<4>(present(out, "merge", "out")), to_outputs(outputs, heads, "merge"), threads);
   });
 }
 

@@ -24,11 +24,12 @@ class Checker {
     throw Error(ErrorCode::invalid_argument, concat("[", operation_, "] ", parts...));
   }
 
-  // Sizes, extent, alignment and pointer of a view that is read.
+  // Sizes, extent, alignment and pointer of a view that is read. The output called `in_place`, where there is one, may
+  // be exactly this view.
   template <std::size_t Rank, class Pointer>
-  void input(const char* name, const BasicView<Rank, Pointer>& view) {
+  void input(const char* name, const BasicView<Rank, Pointer>& view, const char* in_place = nullptr) {
     storage(name, view);
-    memory_.push_back({name, layout_of(view), false});
+    memory_.push_back({name, layout_of(view), false, in_place});
   }
 
   // The same for a view that is written: its elements must not overlap. Dimensions with stride 0 are summed over where
@@ -101,7 +102,7 @@ class Checker {
                        !std::is_const_v<T>});
   }
 
-  // No output may share memory with an input or another output.
+  // No output may share memory with another output or an input, but for an input that it may replace.
   void check_memory() const;
 
  private:
@@ -109,6 +110,7 @@ class Checker {
     const char* name;
     Layout layout;
     bool written;
+    const char* in_place = nullptr;
   };
 
   template <std::size_t Rank, class Pointer>

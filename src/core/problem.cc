@@ -9,15 +9,6 @@ namespace {
 
 constexpr std::int64_t kMaxDropoutSize = std::int64_t{1} << 32;  // what the random numbers' counter can tell apart
 
-// Strides that take nobody anywhere may be any number, and were not checked: those of a view that is not given, and
-// along dimensions of size 0 or 1. They become those of a plain array, so that no offset made of them overflows.
-template <std::size_t Rank, class Pointer>
-void tidy(BasicView<Rank, Pointer>& view) {
-  if (!view.given()) view = {};
-  for (std::size_t i = 0; i < Rank; ++i) {
-    if (view.shape[i] <= 1) view.strides[i] = i + 1 == Rank ? 1 : 0;
-  }
-}
 void tidy_inputs(Problem& p) {
   tidy(p.q), tidy(p.k), tidy(p.v);
   Options& o = p.options;
@@ -302,31 +293,6 @@ BackwardProblem make_backward_problem(const BackwardInputs& in, const Gradients&
   tidy(b.forward.out), tidy(b.lse), tidy(b.dout), tidy(b.dlse);
   tidy(g.dq), tidy(g.dk), tidy(g.dv), tidy(g.dbias), tidy(g.dscale), tidy(g.dsinks);
   return b;
-}
-
-MergeProblem make_merge_problem(std::span<const Partial> parts, const MutableTensorView& out,
-                                const MutableRowView& lse) {
-  Checker check("merge", Pointers::checked);
-  if (parts.empty()) check.refuse("parts: expected at least one, got none");
-  check.floating("out", out);
-  check.output("out", out);
-  const std::array<std::int64_t, 3> rows = {out.shape[0], out.shape[1], out.shape[2]};
-  const DType accumulation = accumulation_dtype(out.dtype);
-  for (const Partial& part : parts) {
-    check.dtype("parts.out", part.out, {out.dtype, accumulation});
-    check.input("parts.out", part.out);
-    check.shape("parts.out", part.out, out.shape, "of out");
-    check.dtype("parts.lse", part.lse, {accumulation});
-    check.input("parts.lse", part.lse);
-    check.shape("parts.lse", part.lse, rows, "(B, H, N_q)");
-  }
-  if (lse.given()) {
-    check.dtype("lse", lse, {accumulation});
-    check.output("lse", lse);
-    check.shape("lse", lse, rows, "(B, H, N_q)");
-  }
-  check.check_memory();
-  return {parts, out, lse};
 }
 
 }  // namespace keel

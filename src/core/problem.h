@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "keel/attention.h"
 
@@ -56,9 +57,11 @@ struct BackwardProblem {
 };
 
 struct MergeProblem {
-  std::span<const Partial> parts;
+  std::vector<Partial> parts;
   MutableTensorView out;
-  MutableRowView lse;
+  Outputs outputs;  // lse and row statistics alone
+  int threads = 0;
+  std::int64_t rows = 0;  // B·H·N_q
 };
 
 // Whether the data pointers count: explain() describes calls that have none yet.
@@ -68,7 +71,7 @@ enum class Pointers { checked, ignored };
 Problem make_problem(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
                      const Options& options, const Outputs& outputs, Pointers pointers = Pointers::checked);
 BackwardProblem make_backward_problem(const BackwardInputs& inputs, const Gradients& gradients, const Options& options);
-MergeProblem make_merge_problem(std::span<const Partial> parts, const MutableTensorView& out,
-                                const MutableRowView& lse);
+MergeProblem make_merge_problem(std::span<const Partial> parts, const MutableTensorView& out, const Outputs& outputs,
+                                int threads);
 
 }  // namespace keel

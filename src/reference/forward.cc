@@ -72,30 +72,4 @@ void attention(const Problem& problem) {
   }
 }
 
-void merge(const MergeProblem& problem) {
-  const auto& shape = problem.out.shape;
-  if (shape[0] == 0 || shape[1] == 0 || shape[2] == 0) return;  // the loops below may otherwise be 2^80 turns long
-  if (shape[3] == 0 && !problem.lse.given()) return;
-  std::vector<double> o(static_cast<std::size_t>(shape[3]));
-  for (std::int64_t b = 0; b < shape[0]; ++b) {
-    for (std::int64_t h = 0; h < shape[1]; ++h) {
-      for (std::int64_t i = 0; i < shape[2]; ++i) {
-        double top = -INFINITY, l = 0.0;
-        for (const Partial& part : problem.parts) top = std::fmax(top, load_at(part.lse, b, h, i));
-        o.assign(o.size(), 0.0);
-        for (const Partial& part : problem.parts) {
-          const double lse = load_at(part.lse, b, h, i);
-          if (lse == -INFINITY) continue;  // saw no key
-          const double w = std::exp(lse - top);
-          l += w;
-          for (std::int64_t c = 0; c < shape[3]; ++c) o[c] += w * load_at(part.out, b, h, i, c);
-        }
-        const bool masked = top == -INFINITY && l == 0.0;
-        for (std::int64_t c = 0; c < shape[3]; ++c) store_at(problem.out, masked ? 0.0 : o[c] / l, b, h, i, c);
-        if (problem.lse.given()) store_at(problem.lse, masked ? -INFINITY : top + std::log(l), b, h, i);
-      }
-    }
-  }
-}
-
 }  // namespace keel::reference

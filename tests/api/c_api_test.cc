@@ -71,15 +71,35 @@ struct CBackward {
 };
 
 struct CMerge {
-  Block blocks[4], out_block, lse_block;
-  keel_partial parts[2] = {{tensor(blocks[0].data(), kOutShape), rows(blocks[1].data())},
-                           {tensor(blocks[2].data(), kOutShape), rows(blocks[3].data())}};
-  keel_view out = tensor(out_block.data(), kOutShape), lse = rows(lse_block.data());
+  Block blocks[2][8], out_block, row_blocks[7];
+  keel_partial parts[2] = {part(blocks[0]), part(blocks[1])};
+  keel_view out = tensor(out_block.data(), kOutShape);
+  keel_outputs outputs;
   std::int64_t count = 2;
-  bool no_parts = false, no_out = false, no_lse = false;
+  int threads = 0;
+  bool no_parts = false, no_out = false, no_outputs = false;
+
+  CMerge() {
+    keel_outputs_init(&outputs);
+    keel_view* const views[] = {&outputs.lse,        &outputs.max_logit, &outputs.entropy, &outputs.max_weight,
+                                &outputs.logit_mean, &outputs.logit_var, &outputs.visible};
+    for (int i = 0; i < 7; ++i) *views[i] = rows(row_blocks[i].data());
+    outputs.visible.dtype = KEEL_I64;
+  }
+
+  static keel_partial part(Block* block) {
+    keel_partial p{};
+    p.out = tensor(block[0].data(), kOutShape);
+    keel_view* const views[] = {&p.lse,        &p.max_logit, &p.entropy, &p.max_weight,
+                                &p.logit_mean, &p.logit_var, &p.visible};
+    for (int i = 0; i < 7; ++i) *views[i] = rows(block[i + 1].data());
+    p.visible.dtype = KEEL_I64;
+    return p;
+  }
 
   keel_status operator()() {
-    return keel_merge(no_parts ? nullptr : parts, count, no_out ? nullptr : &out, no_lse ? nullptr : &lse);
+    return keel_merge(no_parts ? nullptr : parts, count, no_out ? nullptr : &out, no_outputs ? nullptr : &outputs,
+                      threads);
   }
 };
 
@@ -187,11 +207,18 @@ TEST(CApi, ErrorsOfMerge) {
       {"[merge] parts: expected at least one, got none", [](CMerge& c) { c.count = 0; }},
       {"[merge] parts: expected at least one, got none", [](CMerge& c) { c.count = 0, c.no_parts = true; }},
       {"[merge] out: expected a view, got null", [](CMerge& c) { c.no_out = true; }},
-      {"[merge] lse: expected dtype f32, got f64", [](CMerge& c) { c.lse.dtype = KEEL_F64; }},
+      {"[merge] lse: expected dtype f32, got f64", [](CMerge& c) { c.outputs.lse.dtype = KEEL_F64; }},
+      {"[merge] parts[1].logit_var: expected dtype f32, got f64",
+       [](CMerge& c) { c.parts[1].logit_var.dtype = KEEL_F64; }},
+      {"[merge] parts[0].max_weight: expected a view, as max_weight is asked for, got none",
+       [](CMerge& c) { c.parts[0].max_weight = {}; }},
+      {"[merge] heads: expected a pointer to a count of at least 0, got count 8 at null",
+       [](CMerge& c) { c.outputs.heads_count = 8; }},
+      {"[merge] threads: expected at least 0, got -1", [](CMerge& c) { c.threads = -1; }},
   });
-  CMerge without_lse;
-  without_lse.no_lse = true;
-  EXPECT_EQ(without_lse(), KEEL_OK);
+  CMerge without_outputs;
+  without_outputs.no_outputs = true;
+  EXPECT_EQ(without_outputs(), KEEL_OK);
 }
 
 TEST(CApi, LastErrorIsOfThisThreadAndGoesWithTheNextCall) {
@@ -325,16 +352,20 @@ TEST(CApi, BackwardAndMergeGiveWhatTheCppInterfaceGives) {
 
   CMerge m;
   MergeCall cpp;
-  for (int i = 0; i < 2; ++i) {
-    for (int at = 0; at < 144; ++at) {
-      m.blocks[2 * i].data()[at] = cpp.out_blocks[i].data()[at] = std::cos(static_cast<float>(n++));
-      m.blocks[2 * i + 1].data()[at] = cpp.lse_blocks[i].data()[at] = std::cos(static_cast<float>(n++));
+  for (int p = 0; p < 2; ++p) {
+    for (int i = 0; i < 8; ++i) {
+      for (int at = 0; at < 144; ++at) {
+        m.blocks[p][i].data()[at] = cpp.part_blocks[p][i].data()[at] = std::cos(static_cast<float>(n++));
+      }
+    }
+    for (int at = 0; at < 24; ++at) {
+      m.blocks[p][7].memory[at] = cpp.part_blocks[p][7].memory[at] = std::bit_cast<double>(std::int64_t{at + p});
     }
   }
   ASSERT_EQ(m(), KEEL_OK);
   cpp();
   EXPECT_EQ(m.out_block.memory, cpp.out_block.memory);
-  EXPECT_EQ(m.lse_block.memory, cpp.lse_block.memory);
+  for (int i = 0; i < 7; ++i) EXPECT_EQ(m.row_blocks[i].memory, cpp.row_blocks[i].memory) << i;
 }
 
 TEST(CApi, VersionsAgree) { EXPECT_STREQ(keel_version(), version()); }

@@ -73,7 +73,7 @@ TEST(RandomArguments, OfMergeRunOrRaiseKeelError) {
   run_all(40'000, [](Generator& random, Arena& arena, Tally& tally) {
     bool must_fail = false;
     const MergeArguments a = random_merge(random, arena, must_fail);
-    tally.count(must_fail, [&] { merge(a.parts, a.out, a.lse); });
+    tally.count(must_fail, [&] { merge(a.parts, a.out, a.outputs, a.threads); });
   });
 }
 
