@@ -1,44 +1,86 @@
-// Calls read no memory but their arrays'.
+// Calls touch no memory but their arrays': each of them, inputs and outputs alike, ends where a page begins that faults
+// when touched, or begins where such a page ends.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
+#include <hwy/targets.h>
 #include <unistd.h>
 
-#include <array>
+#include <csignal>
 #include <cstring>
 
-#include "keel/attention.h"
+#include "conformance/generator.h"
+#include "conformance/random.h"
+#include "conformance/table.h"
+#include "cpu/forced.h"
+#include "cpu/on_target.h"
 
 namespace keel {
 namespace {
 
-// The last entry of a packed batch has keys and no query: the mask has no row for it.
-TEST(Memory, AnEntryWithoutQueriesReadsNoMask) {
-  constexpr std::int64_t n_q = 2, n_k = 3;
-  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  auto* const pages =
-      static_cast<std::byte*>(mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-  ASSERT_NE(static_cast<void*>(pages), MAP_FAILED);
-  ASSERT_EQ(mprotect(pages + page, page, PROT_NONE), 0);  // begins where the mask ends
-  std::byte* const mask = pages + page - n_q * n_k;
-  std::memset(mask, 1, n_q * n_k);
+using conformance::Case;
+using conformance::Placement;
 
-  const std::array<std::int64_t, 3> q_offsets = {0, 2, 2}, k_offsets = {0, 0, n_k};
-  Options options;
-  options.mask = {mask, DType::boolean, {1, 1, n_q, n_k}, {n_q * n_k, n_q * n_k, n_k, 1}};
-  options.q_offsets = q_offsets;
-  options.k_offsets = k_offsets;
-  std::array<float, n_q> q = {1, 1}, out{}, lse{}, dq = {5, 5};
-  std::array<float, n_k> k = {1, 1, 1}, dk = {5, 5, 5};
-  const auto queries = [](auto& x) { return view(x.data(), {1, 1, n_q, 1}); };
-  const auto keys = [](auto& x) { return view(x.data(), {1, 1, n_k, 1}); };
-  const auto rows = row_view(lse.data(), {1, 1, n_q});
-  attention(queries(q), keys(k), keys(k), queries(out), options, {.lse = rows});
-  attention_backward(
-      {.q = queries(q), .k = keys(k), .v = keys(k), .out = queries(out), .lse = rows, .dout = queries(q)},
-      {.dq = queries(dq), .dk = keys(dk)}, options);
-  EXPECT_EQ(dq, (std::array<float, n_q>{}));
-  EXPECT_EQ(dk, (std::array<float, n_k>{}));
-  munmap(pages, 2 * page);
+// A fault ends the program. Says beforehand which problem it was.
+class FaultReport {
+ public:
+  FaultReport() {
+    struct sigaction action {};
+    action.sa_handler = [](int) {
+      static_cast<void>(!write(STDERR_FILENO, problem_, std::strlen(problem_)));
+      sigaction(SIGSEGV, &before_, nullptr);  // which the same fault meets again
+    };
+    sigaction(SIGSEGV, &action, &before_);
+  }
+  FaultReport(const FaultReport&) = delete;
+  ~FaultReport() { sigaction(SIGSEGV, &before_, nullptr); }
+
+  void about(const std::string& problem) {
+    std::strncpy(problem_, ("\nTouched memory that is not the call's: " + problem + "\n").c_str(),
+                 sizeof(problem_) - 1);
+  }
+
+ private:
+  static inline char problem_[4096] = {};
+  static inline struct sigaction before_ {};
+};
+
+void expect_nothing_beside_touched(const Case& c, Placement placement, const Forced& forward, const Forced& backward) {
+  const conformance::Instance instance(c, placement);
+  const conformance::ForwardMemory memory = instance.forward_memory();
+  run_forced(instance.q(), instance.k(), instance.v(), memory.out_view(), instance.options(), memory.outputs(),
+             forward);
+  EXPECT_EQ(memory.outside_writes(), "") << describe(c);
+  if (!c.gradients) return;
+  const conformance::GradientMemory gradients = instance.gradient_memory();
+  run_forced(instance.backward_inputs(), gradients.gradients(), instance.options(), backward);
+  EXPECT_EQ(gradients.outside_writes(), "") << describe(c);
+}
+
+// One of the targets, with its own tiles or small ones, which cross every boundary.
+void expect_nothing_beside_touched(const Case& c, std::uint64_t seed, FaultReport& report) {
+  conformance::Generator random(seed, 0x6A6E);
+  const auto& targets = machine().target_bits;
+  const std::int64_t target = targets[static_cast<std::size_t>(random.integer(0, std::ssize(targets) - 1))];
+  const Placement placement = seed % 2 == 0 ? Placement::before_page : Placement::after_page;
+  report.about(describe(c) + ", on " + hwy::TargetName(target) + (seed % 2 == 0 ? ", before" : ", after") + " a page");
+  const Forced planned = {.target = target};
+  const Forced whole = {.target = target, .tiles = {12, 64, 128}, .split_keys = false};
+  const Forced split = {.target = target, .tiles = {24, 64, 64}, .split_keys = true, .share_small = true};
+  const Forced choices[] = {planned, whole, split};
+  expect_nothing_beside_touched(c, placement, random.pick(choices), random.pick(choices));
+}
+
+TEST(Memory, TableTouchesNothingBesideItsArrays) {
+  FaultReport report;
+  for (const Case& c : conformance::table()) {
+    for (const std::uint64_t side : {0, 1}) expect_nothing_beside_touched(c, 2 * c.seed + side, report);
+  }
+}
+
+TEST(Memory, RandomProblemsTouchNothingBesideTheirArrays) {
+  FaultReport report;
+  for (std::uint64_t seed = 0; seed < random_problems(2000); ++seed) {
+    expect_nothing_beside_touched(conformance::random_case(seed), seed, report);
+  }
 }
 
 }  // namespace
