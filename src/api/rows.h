@@ -41,10 +41,11 @@ inline bool is_shared(std::int64_t head_stride, std::int64_t row_stride, std::in
 }
 
 // A mask that all queries share leaves a range of keys: nothing else is computed. Where it hides nothing within the
-// range, the mask itself is not needed.
+// range, the mask itself is not needed. An entry of a packed batch may have keys and no query, hence no row of the
+// mask.
 inline void take_shared_mask(cpu::ForwardHead& head, std::int64_t group) {
   const cpu::Rows mask = head.mask;
-  if (mask.data == nullptr || !is_shared(mask.head_stride, mask.row_stride, head.n_q, group)) return;
+  if (mask.data == nullptr || head.n_q == 0 || !is_shared(mask.head_stride, mask.row_stride, head.n_q, group)) return;
   const auto visible = [&](std::int64_t j) {
     return static_cast<const std::uint8_t*>(mask.data)[j * mask.column_stride] != 0;
   };

@@ -174,8 +174,8 @@ std::string statistic_mismatch(const char* name, const Array& array, const Dense
   return {};
 }
 
-std::string head_mismatch(const Problem& p, const std::vector<HeadStatistics>& got, const Expected& e,
-                          const Tolerance& t, double threshold, const Scores& scores) {
+std::string head_mismatch(const Problem& p, std::span<const HeadStatistics> got, const Expected& e, const Tolerance& t,
+                          double threshold, const Scores& scores) {
   for (std::size_t index = 0; index < got.size(); ++index) {
     const HeadStatistics& x = got[index];
     const HeadStatistics& y = e.heads[index];
@@ -230,7 +230,7 @@ auto lazily(Make make) {
 
 std::string forward_mismatch(const Instance& instance, const Forward& run) {
   const Case& c = instance.description();
-  ForwardMemory m = instance.forward_memory();
+  const ForwardMemory m = instance.forward_memory();
   const Outputs outputs = m.outputs();
   run(instance.q(), instance.k(), instance.v(), m.out_view(), instance.options(), outputs);
 
@@ -264,7 +264,7 @@ std::string forward_mismatch(const Instance& instance, const Forward& run) {
   text += statistic_mismatch("logit_mean", m.logit_mean, e.logit_mean, t, Statistic::mean, scores);
   text += statistic_mismatch("logit_var", m.logit_var, e.logit_var, t, Statistic::variance, scores);
   if (m.visible.exists() && read(m.visible.rows()).values != e.visible.values) text += "visible: differs\n";
-  text += head_mismatch(p, m.heads, e, t, outputs.saturation_threshold, scores);
+  text += head_mismatch(p, outputs.heads, e, t, outputs.saturation_threshold, scores);
   return text;
 }
 

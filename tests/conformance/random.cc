@@ -43,9 +43,13 @@ std::vector<std::int64_t> random_lengths(Generator& random, std::int64_t batch, 
   return values;
 }
 
+// Entries without rows come anywhere, first and last among them.
 std::vector<std::int64_t> random_offsets(Generator& random, std::int64_t entries, std::int64_t rows) {
   std::vector<std::int64_t> values = {0, rows};
-  while (std::ssize(values) <= entries) values.push_back(random.integer(0, rows));
+  while (std::ssize(values) <= entries) {
+    const auto other = values[static_cast<std::size_t>(random.integer(0, std::ssize(values) - 1))];
+    values.push_back(random.chance(0.25) ? other : random.integer(0, rows));
+  }
   std::sort(values.begin(), values.end());
   return values;
 }

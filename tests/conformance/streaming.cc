@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "api/heads.h"
@@ -68,6 +69,16 @@ void score_row(const Problem& p, const Copy<T>& q, const Copy<T>& k, const Entry
   }
 }
 
+// Mean and variance of scores, in two passes.
+template <class T>
+std::pair<T, T> moments_of(const std::vector<T>& s) {
+  T sum = 0, squares = 0;
+  for (const T x : s) sum += x - s[0];
+  const T n = static_cast<T>(s.size()), mean = sum / n;
+  for (const T x : s) squares += (x - s[0] - mean) * (x - s[0] - mean);
+  return s.empty() ? std::pair<T, T>{} : std::pair<T, T>{s[0] + mean, squares / n};
+}
+
 template <class T>
 void forward(Problem& p) {
   constexpr T kInf = std::numeric_limits<T>::infinity();
@@ -85,7 +96,7 @@ void forward(Problem& p) {
         const std::int64_t iq = entry.q_begin + i;
         score_row<T>(p, q, k, entry, h, i, x);
         const std::size_t n = x.s.size();
-        T m = -kInf, l = 0, w = 0, first = n > 0 ? x.s[0] : T{0}, sum = 0, squares = 0;
+        T m = -kInf, l = 0, w = 0;
         bool nan = false;
         o.assign(o.size(), T{0});
         const auto rescale = [&](T to) {
@@ -108,8 +119,6 @@ void forward(Problem& p) {
             const T shifted = m == -kInf ? x.s[j] : x.s[j] - m, weight = std::exp(shifted);
             l += weight;
             if (shifted != -kInf) w += weight * shifted;
-            sum += x.s[j] - first;
-            squares += (x.s[j] - first) * (x.s[j] - first);
             const T z = p.options.dropout > 0 ? static_cast<T>(dropout.multiplier(e, h, i, x.keys[j])) : T{1};
             const T* const vj = v.row(b, p.kv_head(h), entry.k_begin + x.keys[j]);
             for (std::int64_t c = 0; c < p.d_v; ++c) o[c] += weight * z * vj[c];
@@ -127,7 +136,7 @@ void forward(Problem& p) {
         if (seen && (nan || m == -kInf)) l = std::numeric_limits<T>::quiet_NaN();
         const T lse = seen ? m + std::log(l) : -kInf;
         for (std::int64_t c = 0; c < p.d_v; ++c) store_at(p.out, seen ? o[c] / l : T{0}, b, h, iq, c);
-        const T count = static_cast<T>(n), mean = sum / count;
+        const auto [mean, var] = moments_of(x.s);
         const auto put = [&](const MutableRowView& view, T value) {
           if (view.given()) store_at(view, seen ? value : T{0}, b, h, iq);
         };
@@ -135,10 +144,9 @@ void forward(Problem& p) {
         if (out.max_logit.given()) store_at(out.max_logit, max_logit, b, h, iq);
         put(out.entropy, std::log(l) - w / l);
         put(out.max_weight, std::exp(max_logit - m) / l);
-        put(out.logit_mean, first + mean);
-        put(out.logit_var,
-            std::isnan(squares / count - mean * mean) ? squares : std::max(T{0}, squares / count - mean * mean));
-        put(out.visible, count);
+        put(out.logit_mean, mean);
+        put(out.logit_var, var);
+        put(out.visible, static_cast<T>(n));
         if (!out.weights.given()) continue;
         for (std::int64_t j = 0; j < p.n_k; ++j) store_at(out.weights, 0.0, b, h, iq, j);
         for (std::size_t j = 0; j < n; ++j) {
