@@ -155,9 +155,9 @@ def test_backward_names_the_argument(arguments, kind, text):
     "parts, kind, text",
     [
         ([], ValueError, "[merge] parts: expected at least one, got none"),
-        ([(x(),)], ValueError, "[merge] parts: expected pairs (out, lse)"),
-        ([(x(), x(1, 2, 3))], ValueError, "[merge] parts.lse: expected shape"),
-        ([(x(), x(1, 2, 4)), (x(1, 2, 4, 7), x(1, 2, 4))], ValueError, "[merge] parts.out: expected shape"),
+        ([(x(),)], ValueError, "[merge] parts[0]: expected (out, lse), got 1 of them"),
+        ([(x(), x(1, 2, 3))], ValueError, "[merge] parts[0].lse: expected shape"),
+        ([(x(), x(1, 2, 4)), (x(1, 2, 4, 7), x(1, 2, 4))], ValueError, "[merge] parts[1].out: expected shape"),
     ],
 )
 def test_merge_names_the_argument(parts, kind, text):
