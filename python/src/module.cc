@@ -103,7 +103,7 @@ void backward_call(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb:
 }
 
 // Parts and results are lists of arrays or None: out, then what rows have, in this order.
-constexpr const char* kMergeRows[] = {"lse",        "max_logit",  "entropy", "max_weight",
+constexpr const char* kMergeRows[] = {"lse",        "max_logit", "entropy", "max_weight",
                                       "logit_mean", "logit_var", "visible"};
 
 // The views of one such list, called "parts[0].lse" and so on; `names` keeps those.

@@ -17,7 +17,11 @@ namespace keel {
 // way and compared at the end by check_memory().
 class Checker {
  public:
-  Checker(const char* operation, Pointers pointers) : operation_(operation), pointers_(pointers) { memory_.reserve(8); }
+  // `device` is where all views must lie.
+  Checker(const char* operation, Pointers pointers, Device device)
+      : operation_(operation), pointers_(pointers), device_(device) {
+    memory_.reserve(8);
+  }
 
   template <class... Parts>
   [[noreturn]] void refuse(const Parts&... parts) const {
@@ -28,7 +32,7 @@ class Checker {
   // be exactly this view.
   template <std::size_t Rank, class Pointer>
   void input(const char* name, const BasicView<Rank, Pointer>& view, const char* in_place = nullptr) {
-    storage(name, view);
+    storage(name, view, device_);
     memory_.push_back({name, layout_of(view), false, in_place});
   }
 
@@ -36,7 +40,7 @@ class Checker {
   // `reduces` says so, and refused otherwise.
   template <std::size_t Rank>
   void output(const char* name, const BasicView<Rank, void*>& view, bool reduces = false) {
-    storage(name, view);
+    storage(name, view, device_);
     Layout layout = layout_of(view);
     if (reduces) {
       for (std::size_t i = 0; i < Rank; ++i) {
@@ -90,16 +94,24 @@ class Checker {
     }
   }
 
-  // A list that is read (its values checked by the caller), or written.
+  // Lengths or offsets: their memory, and that of a device other than the tensors' only if it is the CPU's.
+  void list(const char* name, const ListView& values) {
+    dtype(name, values, {DType::i64});
+    if (values.data == nullptr) refuse(name, ": expected a pointer to ", values.size(), " values, got null");
+    storage(name, values, values.device == Device{} ? values.device : device_);
+    memory_.push_back({name, layout_of(values), false});
+  }
+
+  // A list that is written.
   template <class T>
-  void list(const char* name, std::span<T> values) {
+  void written_list(const char* name, std::span<T> values) {
     memory_.push_back({name,
                        {reinterpret_cast<std::uintptr_t>(values.data()),
                         static_cast<std::int64_t>(sizeof(T)),
                         1,
                         {std::ssize(values)},
                         {1}},
-                       !std::is_const_v<T>});
+                       true});
   }
 
   // No output may share memory with another output or an input, but for an input that it may replace.
@@ -114,7 +126,11 @@ class Checker {
   };
 
   template <std::size_t Rank, class Pointer>
-  void storage(const char* name, const BasicView<Rank, Pointer>& view) const {
+  void storage(const char* name, const BasicView<Rank, Pointer>& view, const Device& device) const {
+    if (view.device != device) {
+      refuse(name, ": expected an array on ", text_of(device), ", as the first tensor is, got one on ",
+             text_of(view.device));
+    }
     for (const std::int64_t size : view.shape) {
       if (size < 0 || size > kMaxSize) {
         refuse(name, ": expected sizes from 0 to 2^40, got shape ", text_of(view.shape));
@@ -142,6 +158,7 @@ class Checker {
 
   const char* operation_;
   Pointers pointers_;
+  Device device_;
   std::vector<Memory> memory_;
 };
 

@@ -19,4 +19,12 @@ struct Machine {
 
 const Machine& machine();
 
+// What a call may use: the machine, and the team of threads that the program gave to use_team().
+struct Resources {
+  const Machine* machine = nullptr;
+  int team_threads = 0;  // 0: no team
+
+  bool has_team(int threads) const { return threads <= team_threads; }
+};
+
 }  // namespace keel

@@ -81,11 +81,14 @@ void use_team(Team team) {
   team_run = team.size != nullptr ? team.run : nullptr;
 }
 
-bool has_team(int threads) { return team_run != nullptr && threads <= team_size.load()(); }
+Resources resources() {
+  const auto size = team_size.load();
+  return {&machine(), team_run != nullptr && size != nullptr ? size() : 0};
+}
 
 void parallel_tasks(std::int64_t count, int threads, const std::function<void(std::int64_t)>& work) {
   int workers = static_cast<int>(std::min<std::int64_t>(threads, count));
-  const bool by_team = workers > 1 && has_team(workers);
+  const bool by_team = workers > 1 && resources().has_team(workers);
   if (workers > 1 && !by_team) {
     const auto allowed = tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism);
     workers = static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(workers), allowed));

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "keel/threads.h"
+#include "runtime/machine.h"
 
 namespace keel {
 
@@ -13,6 +14,7 @@ namespace keel {
 // exception that a task raises is raised here.
 void parallel_tasks(std::int64_t count, int threads, const std::function<void(std::int64_t)>& work);
 
-bool has_team(int threads);  // one of at least so many
+// This machine and its team, now.
+Resources resources();
 
 }  // namespace keel

@@ -92,11 +92,11 @@ TEST(Errors, OfLengthsAndOffsets) {
        [](F& f) {
          f.options.k_lengths = {static_cast<const std::int64_t*>(nullptr), 2};
        }},
-      {"[attention] q_lengths: expected one length a batch entry (2), got 3",
+      {"[attention] q_lengths: expected one length per batch entry (2), got 3",
        [](F& f) {
          f.first = {1, 2, 3}, f.options.q_lengths = f.first;
        }},
-      {"[attention] k_lengths: expected one length a batch entry (2), got 1",
+      {"[attention] k_lengths: expected one length per batch entry (2), got 1",
        [](F& f) { f.first = {1}, f.options.k_lengths = f.first; }},
       {"[attention] q_lengths: expected lengths from 0 to 3, got 4",
        [](F& f) {
@@ -107,7 +107,7 @@ TEST(Errors, OfLengthsAndOffsets) {
          f.first = {5, -1}, f.options.k_lengths = f.first;
        }},
       {"[attention] k_offsets: expected as many offsets as in q_offsets (4), got 3",
-       [](F& f) { f.pack(), f.options.k_offsets = f.options.k_offsets.first(3); }},
+       [](F& f) { f.pack(), f.options.k_offsets = std::span(f.second).first(3); }},
       {"[attention] k_offsets: expected as many offsets as in q_offsets (4), got 0",
        [](F& f) { f.pack(), f.options.k_offsets = {}; }},
       {"[attention] k_offsets: expected as many offsets as in q_offsets (0), got 4",
@@ -215,7 +215,8 @@ TEST(Errors, OfTheOtherOptions) {
       {"[attention] dropout: expected from 0 to 1, got -0.25", [](F& f) { f.options.dropout = -0.25; }},
       {"[attention] dropout: expected from 0 to 1, got 1.5", [](F& f) { f.options.dropout = 1.5; }},
       {"[attention] dropout: expected from 0 to 1, got nan", [](F& f) { f.options.dropout = std::nan(""); }},
-      {"[attention] dropout: expected sizes of at most 2^32 beside it, got q (2, 4, 3, 8), k (2, 2, 4294967297, 8)",
+      {"[attention] dropout: expected sizes of at most 2^32 beside it, got q (2, 4, 3, 8), k (2, 2, 4294967297, 8) "
+       "of 3 and 4294967297 rows in all",
        [](F& f) {
          f.options.dropout = 0.5;
          f.k.shape[2] = f.v.shape[2] = (std::int64_t{1} << 32) + 1;
