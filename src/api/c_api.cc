@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <exception>
 #include <new>
@@ -97,6 +98,13 @@ keel::Options to_options(const keel_options* o, const char* operation) {
   return options;
 }
 
+// The library writes these statistics where the caller wants them: both structures are the same in memory.
+#define KEEL_SAME_PLACE(field) (offsetof(keel::HeadStatistics, field) == offsetof(keel_head_statistics, field))
+static_assert(sizeof(keel::HeadStatistics) == sizeof(keel_head_statistics) && KEEL_SAME_PLACE(max_logit) &&
+              KEEL_SAME_PLACE(mean_entropy) && KEEL_SAME_PLACE(min_entropy) && KEEL_SAME_PLACE(normalised_entropy) &&
+              KEEL_SAME_PLACE(saturated) && KEEL_SAME_PLACE(rows));
+#undef KEEL_SAME_PLACE
+
 }  // namespace
 
 extern "C" {
@@ -133,7 +141,6 @@ keel_status keel_attention(const keel_view* q, const keel_view* k, const keel_vi
                            const keel_options* options, const keel_outputs* outputs) {
   return guarded([&] {
     keel::Outputs requests;
-    std::vector<keel::HeadStatistics> heads;
     if (outputs != nullptr) {
       requests.lse = to_view<3>(outputs->lse);
       requests.max_logit = to_view<3>(outputs->max_logit);
@@ -145,20 +152,12 @@ keel_status keel_attention(const keel_view* q, const keel_view* k, const keel_vi
       requests.weights = to_view<4>(outputs->weights);
       requests.saturation_threshold = outputs->saturation_threshold;
       check_list(outputs->heads, outputs->heads_count, "attention", "heads");
-      if (static_cast<std::uint64_t>(outputs->heads_count) > heads.max_size()) {
-        refuse("attention",
-               "heads: expected a count that memory can hold, got " + std::to_string(outputs->heads_count));
-      }
-      heads.resize(static_cast<std::size_t>(outputs->heads_count));
-      requests.heads = heads;
+      requests.heads = {reinterpret_cast<keel::HeadStatistics*>(outputs->heads),
+                        static_cast<std::size_t>(outputs->heads_count)};
     }
     keel::attention(input(present(q, "attention", "q")), input(present(k, "attention", "k")),
                     input(present(v, "attention", "v")), to_view<4>(present(out, "attention", "out")),
                     to_options(options, "attention"), requests);
-    for (std::size_t i = 0; i < heads.size(); ++i) {
-      outputs->heads[i] = {heads[i].max_logit,          heads[i].mean_entropy, heads[i].min_entropy,
-                           heads[i].normalised_entropy, heads[i].saturated,    heads[i].rows};
-    }
   });
 }
 
