@@ -13,24 +13,30 @@
 
 namespace {
 
-thread_local std::string last_error;
+// Nothing here may need memory: the message may be that there is none.
+thread_local char last_error[1024] = "";
+
+keel_status fail(keel_status status, const char* message) noexcept {
+  const std::size_t size = std::min(std::strlen(message), sizeof(last_error) - 1);
+  std::memcpy(last_error, message, size);
+  last_error[size] = '\0';
+  return status;
+}
 
 // Runs `work` and turns what it throws into a status and a message.
 template <class Work>
 keel_status guarded(Work work) noexcept {
   try {
-    last_error.clear();
+    last_error[0] = '\0';
     work();
     return KEEL_OK;
   } catch (const keel::Error& error) {
-    last_error = error.what();
-    return error.code() == keel::ErrorCode::out_of_memory ? KEEL_OUT_OF_MEMORY : KEEL_INVALID_ARGUMENT;
+    return fail(error.code() == keel::ErrorCode::out_of_memory ? KEEL_OUT_OF_MEMORY : KEEL_INVALID_ARGUMENT,
+                error.what());
   } catch (const std::bad_alloc&) {
-    last_error = "expected memory, got none from the system";
-    return KEEL_OUT_OF_MEMORY;
+    return fail(KEEL_OUT_OF_MEMORY, "expected memory, got none from the system");
   } catch (const std::exception& error) {
-    last_error = error.what();
-    return KEEL_INTERNAL;
+    return fail(KEEL_INTERNAL, error.what());
   }
 }
 
@@ -193,7 +199,7 @@ keel_status keel_merge(const keel_partial* parts, int64_t count, const keel_view
   });
 }
 
-const char* keel_last_error(void) { return last_error.c_str(); }
+const char* keel_last_error(void) { return last_error; }
 
 const char* keel_version(void) { return keel::version(); }
 
