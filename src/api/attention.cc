@@ -16,14 +16,22 @@
 namespace keel {
 namespace {
 
-// Runs `work`; memory that cannot be had becomes keel::Error.
+Error no_memory(const char* operation) {
+  return {ErrorCode::out_of_memory,
+          std::string("[") + operation + "] expected memory for the workspace, got none from the system"};
+}
+
+// Made when the library is loaded, as a message needs memory too. Throwing one takes none: copies share the text.
+const Error no_memory_for_attention = no_memory("attention"), no_memory_for_backward = no_memory("attention_backward"),
+            no_memory_for_merge = no_memory("merge");
+
+// Runs `work`; memory that cannot be had becomes `error`.
 template <class Work>
-void run(const char* operation, Work work) {
+auto run(const Error& error, Work work) {
   try {
-    work();
+    return work();
   } catch (const std::bad_alloc&) {
-    throw Error(ErrorCode::out_of_memory,
-                std::string("[") + operation + "] expected memory for the workspace, got none from the system");
+    throw error;
   }
 }
 
@@ -31,7 +39,7 @@ void run(const char* operation, Work work) {
 
 void attention(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
                const Options& options, const Outputs& outputs) {
-  run("attention", [&] {
+  run(no_memory_for_attention, [&] {
     Problem problem = make_problem(q, k, v, out, options, outputs);
     HeadRows rows(problem);  // gives the problem the row statistics that the heads' are made of
     if (problem.has_rows()) execute(problem, make_plan(problem, machine()));
@@ -40,7 +48,7 @@ void attention(const TensorView& q, const TensorView& k, const TensorView& v, co
 }
 
 void attention_backward(const BackwardInputs& inputs, const Gradients& gradients, const Options& options) {
-  run("attention_backward", [&] {
+  run(no_memory_for_backward, [&] {
     const BackwardProblem problem = make_backward_problem(inputs, gradients, options);
     if (!problem.forward.has_pairs()) {  // sums over nothing; those over a dimension of size 0 have memory still
       zero(gradients.dq);
@@ -56,7 +64,7 @@ void attention_backward(const BackwardInputs& inputs, const Gradients& gradients
 }
 
 void merge(std::span<const Partial> parts, const MutableTensorView& out, const Outputs& outputs, int threads) {
-  run("merge", [&] {
+  run(no_memory_for_merge, [&] {
     const MergeProblem problem = make_merge_problem(parts, out, outputs, threads);
     cpu::run_merge(merge_call(problem), problem.rows, plan_merge(problem, machine()));
   });
@@ -64,11 +72,13 @@ void merge(std::span<const Partial> parts, const MutableTensorView& out, const O
 
 std::string explain(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
                     const Options& options, const Outputs& outputs) {
-  const Problem problem = make_problem(q, k, v, out, options, outputs, Pointers::ignored);
-  if (!problem.has_rows()) return "nothing to compute: there are no rows\n";
-  std::vector<std::string> reasons;
-  const Plan plan = make_plan(problem, machine(), {}, &reasons);
-  return describe(plan, reasons);
+  return run(no_memory_for_attention, [&]() -> std::string {
+    const Problem problem = make_problem(q, k, v, out, options, outputs, Pointers::ignored);
+    if (!problem.has_rows()) return "nothing to compute: there are no rows\n";
+    std::vector<std::string> reasons;
+    const Plan plan = make_plan(problem, machine(), {}, &reasons);
+    return describe(plan, reasons);
+  });
 }
 
 const char* version() { return KEEL_VERSION; }
