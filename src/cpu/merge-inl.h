@@ -225,8 +225,8 @@ class Merger {
     });
   }
 
-  // to = Σ w_p·out_p where all lie alike, without a trip through sum_. The first two parts, often all there are, stay in
-  // registers.
+  // to = Σ w_p·out_p where all lie alike, without a trip through sum_. The first two parts, often all there are, stay
+  // in registers.
   template <class S>
   HWY_INLINE void SumAlike(std::int64_t count, S* to) {
     const S* const first = static_cast<const S*>(rows_[0].data);

@@ -5,7 +5,7 @@
 namespace keel {
 namespace {
 
-constexpr std::int64_t kTaskBytes = 256 << 10;  // read and written by a task: many times what starting one costs
+constexpr std::int64_t kTaskBytes = 256 << 10;   // read and written by a task: many times what starting one costs
 constexpr std::int64_t kAloneBytes = 512 << 10;  // a thread is done with so many before another has begun
 
 }  // namespace
@@ -17,7 +17,9 @@ cpu::MergeTasks plan_merge(const MergeProblem& problem, const Machine& machine, 
   const bool alone = problem.rows <= kAloneBytes / row_bytes;
   return {.target = target != 0 ? target : machine.target_bits.front(),
           .row_block = row_block,
-          .threads = alone ? 1 : problem.threads > 0 ? problem.threads : machine.threads};
+          .threads = alone                 ? 1
+                     : problem.threads > 0 ? problem.threads
+                                           : machine.threads};
 }
 
 cpu::MergeCall merge_call(const MergeProblem& problem) {

@@ -172,8 +172,8 @@ struct Merge : Call {
     for (int i = 0; i < 3; ++i) {
       outs.push_back(numbers(kRows * kSize, static_cast<float>(i)));
       lses.push_back(numbers(kRows, static_cast<float>(i)));
-      parts.push_back({.out = view(outs.back().data(), {1, 1, kRows, kSize}),
-                       .lse = row_view(lses.back().data(), {1, 1, kRows})});
+      parts.push_back(
+          {.out = view(outs.back().data(), {1, 1, kRows, kSize}), .lse = row_view(lses.back().data(), {1, 1, kRows})});
     }
     results.assign(2, Numbers(kRows * kSize));
     call = [this] { return status_of([&] { merge(parts, out(), {.lse = lse()}, 2); }); };

@@ -1,4 +1,6 @@
 // merge() against the oracle: random parts on every SIMD target, and the same bits for any division among threads.
+#include "cpu/merge.h"
+
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 #include <tbb/global_control.h>
@@ -13,7 +15,6 @@
 #include "conformance/dense.h"
 #include "conformance/generator.h"
 #include "conformance/tolerance.h"
-#include "cpu/merge.h"
 #include "cpu/on_target.h"
 #include "plan/merge_plan.h"
 #include "reference/reference.h"

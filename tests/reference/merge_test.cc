@@ -6,8 +6,7 @@
 namespace keel::semantics {
 namespace {
 
-using MergeFunction =
-    std::function<void(std::span<const Partial>, const MutableTensorView&, const Outputs&)>;
+using MergeFunction = std::function<void(std::span<const Partial>, const MutableTensorView&, const Outputs&)>;
 
 struct MergeRun {
   const char* name;
@@ -157,7 +156,8 @@ TEST_P(Merge, MomentsAreWeighedByTheNumberOfKeys) {
   EXPECT_NEAR(r.logit_mean, 3.8, 1e-15);
   EXPECT_NEAR(r.logit_var, (2.8 * 2.8 + 0.8 * 0.8 + 1.8 * 1.8 + 1.2 * 1.2 + 4.2 * 4.2) / 5.0, 1e-14);
   EXPECT_EQ(r.visible, 5);
-  const Part equal = merged({{0.0, 0.0, 0.0, 0.0, 0.0, 1e15 + 0.3, 0.0, 3}, {0.0, 0.0, 0.0, 0.0, 0.0, 1e15 + 0.3, 0.0, 7}});
+  const Part equal =
+      merged({{0.0, 0.0, 0.0, 0.0, 0.0, 1e15 + 0.3, 0.0, 3}, {0.0, 0.0, 0.0, 0.0, 0.0, 1e15 + 0.3, 0.0, 7}});
   EXPECT_EQ(equal.logit_mean, 1e15 + 0.3);
   EXPECT_EQ(equal.logit_var, 0.0);
   const Part infinite = merged({{0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 3}, {0.0, 0.0, 0.0, 0.0, 0.0, -INFINITY, NAN, 7}});
@@ -282,12 +282,10 @@ TEST_P(Merge, OfManyPartsIsTheWholeWithEveryStatistic) {
   }
 }
 
-const auto kMergers =
-    testing::Values(MergeRun{"Oracle",
-                             [](auto parts, auto& out, auto& outputs) {
-                               reference::merge(make_merge_problem(parts, out, outputs, 1));
-                             }},
-                    MergeRun{"Library", [](auto parts, auto& out, auto& outputs) { keel::merge(parts, out, outputs); }});
+const auto kMergers = testing::Values(
+    MergeRun{"Oracle", [](auto parts, auto& out,
+                          auto& outputs) { reference::merge(make_merge_problem(parts, out, outputs, 1)); }},
+    MergeRun{"Library", [](auto parts, auto& out, auto& outputs) { keel::merge(parts, out, outputs); }});
 INSTANTIATE_TEST_SUITE_P(Both, Merge, kMergers, [](const auto& run) { return std::string(run.param.name); });
 
 }  // namespace
