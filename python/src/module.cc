@@ -102,7 +102,8 @@ void backward_call(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb:
   without_lock([&] { attention_backward(inputs, results, read); });
 }
 
-// Parts and results are lists of arrays or None: out, then what rows have, in this order.
+// Parts and results are lists of arrays: out, then what rows have, in this order, None for all but lse that is not
+// there.
 constexpr const char* kMergeRows[] = {"lse",        "max_logit", "entropy", "max_weight",
                                       "logit_mean", "logit_var", "visible"};
 
@@ -112,7 +113,8 @@ void read_rows(Arguments& arguments, const nb::list& arrays, const std::string& 
                std::deque<std::string>& names, Rows* const (&rows)[std::size(kMergeRows)]) {
   for (std::size_t i = 0; i < std::size(kMergeRows); ++i) {
     const std::string& name = names.emplace_back(prefix + kMergeRows[i]);
-    *rows[i] = arguments.optional<3>(name.c_str(), arrays[i + 1], access, 1);
+    *rows[i] = i == 0 ? arguments.view<3>(name.c_str(), arrays[1], access, 1)
+                      : arguments.optional<3>(name.c_str(), arrays[i + 1], access, 1);
   }
 }
 

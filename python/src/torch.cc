@@ -121,7 +121,7 @@ bool fits(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
   }
   if (grouped && (k.size(-3) == 0 || q.size(-3) % k.size(-3) != 0)) return false;
   if (!mask.defined()) return true;
-  return mask.dim() <= 4 &&
+  return mask.dim() <= 4 && mask.numel() > 0 &&
          (mask.scalar_type() == at::kBool || mask.scalar_type() == at::kFloat || mask.scalar_type() == type);
 }
 

@@ -1,5 +1,7 @@
 """Every wrong argument gives ValueError or TypeError with a message that names it, what was expected and what came."""
 
+import re
+
 import keel
 import ml_dtypes
 import numpy as np
@@ -164,3 +166,16 @@ def test_merge_names_the_argument(parts, kind, text):
     with pytest.raises(kind) as error:
         keel.merge(parts)
     assert text in str(error.value)
+
+
+def test_merge_names_what_a_part_lacks():
+    q = np.zeros((1, 2, 4, 8), np.float32)
+    full = keel.attention(q, q, q, return_lse=True, return_stats=True)
+    with pytest.raises(ValueError, match=re.escape("[merge] parts[1].max_logit: expected a view, as max_logit is asked")):
+        keel.merge([full, full[:2]], return_stats=True)
+    with pytest.raises(TypeError, match=re.escape("[merge] parts[1].lse: expected")):
+        keel.merge([full, (full.out, None)])
+    with pytest.raises(ValueError, match=re.escape("[merge] threads: expected None or at least 1, got 0")):
+        keel.merge([full], threads=0)
+    with pytest.raises(ValueError, match=re.escape("[merge] out: expected memory of its own, got one that overlaps")):
+        keel.merge([full], out=full.out[:, :, ::-1])

@@ -11,14 +11,22 @@
 namespace keel {
 namespace {
 
-// Runs `work`; memory that cannot be had becomes keel::Error.
+Error no_memory(const char* operation) {
+  return {ErrorCode::out_of_memory,
+          std::string("[") + operation + "] expected memory for the workspace, got none from the system"};
+}
+
+// Made when the library is loaded, as a message needs memory too. Throwing one takes none: copies share the text.
+const Error no_memory_for_attention = no_memory("attention"), no_memory_for_backward = no_memory("attention_backward"),
+            no_memory_for_merge = no_memory("merge");
+
+// Runs `work`; memory that cannot be had becomes `error`.
 template <class Work>
-void run(const char* operation, Work work) {
+auto run(const Error& error, Work work) {
   try {
-    work();
+    return work();
   } catch (const std::bad_alloc&) {
-    throw Error(ErrorCode::out_of_memory,
-                std::string("[") + operation + "] expected memory for the workspace, got none from the system");
+    throw error;
   }
 }
 
@@ -33,21 +41,21 @@ std::string explain_problem(const AnyProblem& problem) {
 
 void attention(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
                const Options& options, const Outputs& outputs) {
-  run("attention", [&] {
+  run(no_memory_for_attention, [&] {
     const Problem problem = make_problem(q, k, v, out, options, outputs);
     make_plan(problem, backends(), {.resources = resources()}).call->execute();
   });
 }
 
 void attention_backward(const BackwardInputs& inputs, const Gradients& gradients, const Options& options) {
-  run("attention_backward", [&] {
+  run(no_memory_for_backward, [&] {
     const BackwardProblem problem = make_backward_problem(inputs, gradients, options);
     make_plan(problem, backends(), {.resources = resources()}).call->execute();
   });
 }
 
 void merge(std::span<const Partial> parts, const MutableTensorView& out, const Outputs& outputs, int threads) {
-  run("merge", [&] {
+  run(no_memory_for_merge, [&] {
     const MergeProblem problem = make_merge_problem(parts, out, outputs, threads);
     make_plan(problem, backends(), {.resources = resources()}).call->execute();
   });
@@ -55,15 +63,19 @@ void merge(std::span<const Partial> parts, const MutableTensorView& out, const O
 
 std::string explain(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
                     const Options& options, const Outputs& outputs) {
-  const Problem problem = make_problem(q, k, v, out, options, outputs, Pointers::ignored);
-  if (!problem.has_rows()) return "nothing to compute: there are no rows\n";
-  return explain_problem(problem);
+  return run(no_memory_for_attention, [&]() -> std::string {
+    const Problem problem = make_problem(q, k, v, out, options, outputs, Pointers::ignored);
+    if (!problem.has_rows()) return "nothing to compute: there are no rows\n";
+    return explain_problem(problem);
+  });
 }
 
 std::string explain(const BackwardInputs& inputs, const Gradients& gradients, const Options& options) {
-  const BackwardProblem problem = make_backward_problem(inputs, gradients, options, Pointers::ignored);
-  if (!problem.forward.has_pairs()) return "nothing to compute: no query has a key\n";
-  return explain_problem(problem);
+  return run(no_memory_for_backward, [&]() -> std::string {
+    const BackwardProblem problem = make_backward_problem(inputs, gradients, options, Pointers::ignored);
+    if (!problem.forward.has_pairs()) return "nothing to compute: no query has a key\n";
+    return explain_problem(problem);
+  });
 }
 
 const char* version() { return KEEL_VERSION; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <exception>
 #include <new>
@@ -12,24 +13,30 @@
 
 namespace {
 
-thread_local std::string last_error;
+// Nothing here may need memory: the message may be that there is none.
+thread_local char last_error[1024] = "";
+
+keel_status fail(keel_status status, const char* message) noexcept {
+  const std::size_t size = std::min(std::strlen(message), sizeof(last_error) - 1);
+  std::memcpy(last_error, message, size);
+  last_error[size] = '\0';
+  return status;
+}
 
 // Runs `work` and turns what it throws into a status and a message.
 template <class Work>
 keel_status guarded(Work work) noexcept {
   try {
-    last_error.clear();
+    last_error[0] = '\0';
     work();
     return KEEL_OK;
   } catch (const keel::Error& error) {
-    last_error = error.what();
-    return error.code() == keel::ErrorCode::out_of_memory ? KEEL_OUT_OF_MEMORY : KEEL_INVALID_ARGUMENT;
+    return fail(error.code() == keel::ErrorCode::out_of_memory ? KEEL_OUT_OF_MEMORY : KEEL_INVALID_ARGUMENT,
+                error.what());
   } catch (const std::bad_alloc&) {
-    last_error = "expected memory, got none from the system";
-    return KEEL_OUT_OF_MEMORY;
+    return fail(KEEL_OUT_OF_MEMORY, "expected memory, got none from the system");
   } catch (const std::exception& error) {
-    last_error = error.what();
-    return KEEL_INTERNAL;
+    return fail(KEEL_INTERNAL, error.what());
   }
 }
 
@@ -97,26 +104,27 @@ keel::Options to_options(const keel_options* o, const char* operation) {
   return options;
 }
 
-// What a call is asked to report; `heads` is memory for those of the heads.
-keel::Outputs to_outputs(const keel_outputs* o, std::vector<keel::HeadStatistics>& heads, const char* operation) {
+// The library writes these statistics where the caller wants them: both structures are the same in memory.
+#define KEEL_SAME_PLACE(field) (offsetof(keel::HeadStatistics, field) == offsetof(keel_head_statistics, field))
+static_assert(sizeof(keel::HeadStatistics) == sizeof(keel_head_statistics) && KEEL_SAME_PLACE(max_logit) &&
+              KEEL_SAME_PLACE(mean_entropy) && KEEL_SAME_PLACE(min_entropy) && KEEL_SAME_PLACE(normalised_entropy) &&
+              KEEL_SAME_PLACE(saturated) && KEEL_SAME_PLACE(rows));
+#undef KEEL_SAME_PLACE
+
+// What a call is asked to report.
+keel::Outputs to_outputs(const keel_outputs* o, const char* operation) {
   if (o == nullptr) return {};
-  keel::Outputs outputs{.lse = to_view<3>(o->lse),
-                        .max_logit = to_view<3>(o->max_logit),
-                        .entropy = to_view<3>(o->entropy),
-                        .max_weight = to_view<3>(o->max_weight),
-                        .logit_mean = to_view<3>(o->logit_mean),
-                        .logit_var = to_view<3>(o->logit_var),
-                        .visible = to_view<3>(o->visible),
-                        .weights = to_view<4>(o->weights),
-                        .heads = {},
-                        .saturation_threshold = o->saturation_threshold};
   check_list(o->heads, o->heads_count, operation, "heads");
-  if (static_cast<std::uint64_t>(o->heads_count) > heads.max_size()) {
-    refuse(operation, "heads: expected a count that memory can hold, got " + std::to_string(o->heads_count));
-  }
-  heads.resize(static_cast<std::size_t>(o->heads_count));
-  outputs.heads = heads;
-  return outputs;
+  return {.lse = to_view<3>(o->lse),
+          .max_logit = to_view<3>(o->max_logit),
+          .entropy = to_view<3>(o->entropy),
+          .max_weight = to_view<3>(o->max_weight),
+          .logit_mean = to_view<3>(o->logit_mean),
+          .logit_var = to_view<3>(o->logit_var),
+          .visible = to_view<3>(o->visible),
+          .weights = to_view<4>(o->weights),
+          .heads = {reinterpret_cast<keel::HeadStatistics*>(o->heads), static_cast<std::size_t>(o->heads_count)},
+          .saturation_threshold = o->saturation_threshold};
 }
 
 }  // namespace
@@ -154,15 +162,9 @@ void keel_outputs_init(keel_outputs* outputs) {
 keel_status keel_attention(const keel_view* q, const keel_view* k, const keel_view* v, const keel_view* out,
                            const keel_options* options, const keel_outputs* outputs) {
   return guarded([&] {
-    std::vector<keel::HeadStatistics> heads;
-    const keel::Outputs requests = to_outputs(outputs, heads, "attention");
     keel::attention(input(present(q, "attention", "q")), input(present(k, "attention", "k")),
                     input(present(v, "attention", "v")), to_view<4>(present(out, "attention", "out")),
-                    to_options(options, "attention"), requests);
-    for (std::size_t i = 0; i < heads.size(); ++i) {
-      outputs->heads[i] = {heads[i].max_logit,          heads[i].mean_entropy, heads[i].min_entropy,
-                           heads[i].normalised_entropy, heads[i].saturated,    heads[i].rows};
-    }
+                    to_options(options, "attention"), to_outputs(outputs, "attention"));
   });
 }
 
@@ -203,12 +205,11 @@ keel_status keel_merge(const keel_partial* parts, int64_t count, const keel_view
                       .logit_var = to_view<3>(part.logit_var),
                       .visible = to_view<3>(part.visible)});
     }
-    std::vector<keel::HeadStatistics> heads;
-    keel::merge(list, to_view<4>(present(out, "merge", "out")), to_outputs(outputs, heads, "merge"), threads);
+    keel::merge(list, to_view<4>(present(out, "merge", "out")), to_outputs(outputs, "merge"), threads);
   });
 }
 
-const char* keel_last_error(void) { return last_error.c_str(); }
+const char* keel_last_error(void) { return last_error; }
 
 const char* keel_version(void) { return keel::version(); }
 

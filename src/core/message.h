@@ -13,6 +13,7 @@ namespace keel {
 template <class... Parts>
 std::string concat(const Parts&... parts) {
   std::ostringstream text;
+  text.exceptions(std::ios::badbit);  // or a text that memory did not suffice for would end early, without a word
   (text << ... << parts);
   return text.str();
 }

@@ -36,6 +36,10 @@ struct CForward {
     keel_options_init(&options);
     keel_outputs_init(&outputs);
   }
+  void use_as_heads(Block& block) {
+    outputs.heads = reinterpret_cast<keel_head_statistics*>(block.data());
+    outputs.heads_count = std::ssize(head_list);
+  }
   keel_status operator()() {
     return keel_attention(null[0] ? nullptr : &q, null[1] ? nullptr : &k, null[2] ? nullptr : &v,
                           null[3] ? nullptr : &out, &options, &outputs);
@@ -167,8 +171,16 @@ TEST(CApi, ErrorsOfAttention) {
        [](CForward& c) { c.outputs.heads_count = 8; }},
       {"[attention] heads: expected a pointer to a count of at least 0, got count -8",
        [](CForward& c) { c.outputs.heads = c.head_list.data(), c.outputs.heads_count = -8; }},
-      {"[attention] heads: expected a count that memory can hold, got 9223372036854775807",
+      {"[attention] heads: expected 2 entries × 4 heads, got 9223372036854775807",
        [](CForward& c) { c.outputs.heads = c.head_list.data(), c.outputs.heads_count = INT64_MAX; }},
+      {"[attention] heads: expected 2 entries × 4 heads, got 1099511627776",  // more than there is memory for
+       [](CForward& c) { c.outputs.heads = c.head_list.data(), c.outputs.heads_count = INT64_C(1) << 40; }},
+      {"[attention] heads: expected memory of its own, got one that overlaps out",
+       [](CForward& c) { c.use_as_heads(c.blocks[3]); }},
+      {"[attention] heads: expected memory of its own, got one that overlaps k",
+       [](CForward& c) { c.use_as_heads(c.blocks[1]); }},
+      {"[attention] heads: expected memory of its own, got one that overlaps lse",
+       [](CForward& c) { c.outputs.lse = rows(c.more[0].data()), c.use_as_heads(c.more[0]); }},
       {"[attention] heads: expected 2 entries × 4 heads, got 7",
        [](CForward& c) { c.outputs.heads = c.head_list.data(), c.outputs.heads_count = 7; }},
       {"[attention] lse: expected shape (B, H_q, N_q) = (2, 4, 3), got (2, 4, 2)",
