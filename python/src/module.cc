@@ -6,8 +6,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <string_view>
-
 #include "calls.h"
 #include "keel/keel.h"
 #include "options.h"
@@ -22,7 +20,7 @@ void translate(const std::exception_ptr& exception, void*) {
   } catch (const Error& error) {
     PyObject* type = PyExc_ValueError;
     if (error.code() == ErrorCode::out_of_memory) type = PyExc_MemoryError;
-    if (std::string_view(error.what()).find(": expected dtype ") != std::string_view::npos) type = PyExc_TypeError;
+    if (error.code() == ErrorCode::wrong_dtype) type = PyExc_TypeError;
     PyErr_SetString(type, error.what());
   }
 }
