@@ -206,12 +206,9 @@ def explain(
     >>> print(keel.explain(x, x, x, causal=True))  # doctest: +ELLIPSIS
     kernel ...
     """
-    maker, q_shape = maker_for("attention", "q", q)
-    _, v_shape = _core.describe("attention", "v", v)
-    out = maker.empty(q_shape[:-1] + tuple(v_shape[-1:]))
     lists = [integers("attention", name, values) for name, values in _lists(q_lengths, k_lengths, q_offsets, k_offsets)]
     return _core.explain(
-        q, k, v, out, mask, bias, causal, window, scale, softcap, alibi, sinks, dropout, seed, *lists, threads
+        q, k, v, mask, bias, causal, window, scale, softcap, alibi, sinks, dropout, seed, *lists, threads
     )
 
 

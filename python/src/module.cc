@@ -112,11 +112,14 @@ void merge_call(nb::handle outs, nb::handle lses, nb::handle out, nb::handle lse
   without_lock([&] { merge(parts, out_view, lse_view); });
 }
 
-std::string explain_call(nb::handle q, nb::handle k, nb::handle v, nb::handle out, const PythonOptions& options) {
+std::string explain_call(nb::handle q, nb::handle k, nb::handle v, const PythonOptions& options) {
   Arguments arguments("attention");
   const TensorView q_view = arguments.tensor("q", q), k_view = arguments.tensor("k", k);
   const TensorView v_view = arguments.tensor("v", v);
-  return explain(q_view, k_view, v_view, arguments.tensor("out", out, Access::write), arguments.options(options));
+  MutableTensorView out{nullptr, q_view.dtype, q_view.shape, {}};  // no memory: only its shape is looked at
+  out.shape[3] = v_view.shape[3];
+  out.strides = contiguous_strides(out.shape);
+  return explain(q_view, k_view, v_view, out, arguments.options(options));
 }
 
 std::pair<std::string, std::vector<std::int64_t>> describe(const char* operation, const char* name, nb::handle object) {
@@ -202,10 +205,8 @@ NB_MODULE(_core, m) {
 
   m.def(
       "explain",
-      [](nb::handle q, nb::handle k, nb::handle v, nb::handle out, KEEL_OPTIONS) {
-        return explain_call(q, k, v, out, KEEL_OPTION_VALUES);
-      },
-      nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("out").none(), KEEL_OPTION_NAMES,
+      [](nb::handle q, nb::handle k, nb::handle v, KEEL_OPTIONS) { return explain_call(q, k, v, KEEL_OPTION_VALUES); },
+      nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), KEEL_OPTION_NAMES,
       "How attention would serve the call.");
 
   m.def("describe", &describe, nb::arg("operation"), nb::arg("name"), nb::arg("array").none(),

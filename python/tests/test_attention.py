@@ -269,6 +269,11 @@ def test_explain_names_a_kernel():
     assert "kernel" in keel.explain(q, k, v, causal=True)
 
 
+def test_explain_needs_no_memory_for_the_result():
+    x = np.broadcast_to(np.float32(1), (1, 64, 2**32, 64))  # 64 TiB
+    assert "kernel" in keel.explain(x, x, x)
+
+
 def test_the_lock_is_released_while_it_computes():
     q, k, v = arrays((1, 4, 2000, 64), (1, 4, 2000, 64), (1, 4, 2000, 64))
     done = threading.Event()
