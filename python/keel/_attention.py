@@ -141,7 +141,8 @@ def attention(
     if return_stats:
         stats = [maker.row(rows) for _ in range(5)] + [maker.count(rows)]
         four = (1,) * (4 - len(q_shape)) + q_shape
-        heads = np.empty((four[0] if q_offsets is None else len(q_offsets) - 1, four[1], len(HeadStats._fields)))
+        entries = four[0] if q_offsets is None else max(len(q_offsets) - 1, 0)
+        heads = np.empty((entries, four[1], len(HeadStats._fields)))
     _core.attention(
         q,
         k,
