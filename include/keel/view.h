@@ -74,7 +74,7 @@ constexpr std::array<std::int64_t, Rank> contiguous_strides(const std::array<std
   std::int64_t step = 1;
   for (std::size_t i = Rank; i-- > 0;) {
     strides[i] = step;
-    step *= shape[i];
+    if (__builtin_mul_overflow(step, shape[i], &step)) step = INT64_MAX;  // such a shape is refused by every call
   }
   return strides;
 }

@@ -27,6 +27,10 @@ class Checker {
   [[noreturn]] void refuse(const Parts&... parts) const {
     throw Error(ErrorCode::invalid_argument, concat("[", operation_, "] ", parts...));
   }
+  template <class... Parts>
+  [[noreturn]] void refuse_dtype(const Parts&... parts) const {
+    throw Error(ErrorCode::wrong_dtype, concat("[", operation_, "] ", parts...));
+  }
 
   // Sizes, extent, alignment and pointer of a view that is read. The output called `in_place`, where there is one, may
   // be exactly this view.
@@ -84,13 +88,13 @@ class Checker {
       if (names.find(name_of(dtype)) == std::string::npos)
         names += (names.empty() ? "" : " or ") + std::string(name_of(dtype));
     }
-    refuse(name, ": expected dtype ", names, ", got ", name_of(view.dtype));
+    refuse_dtype(name, ": expected dtype ", names, ", got ", name_of(view.dtype));
   }
 
   template <std::size_t Rank, class Pointer>
   void floating(const char* name, const BasicView<Rank, Pointer>& view) const {
     if (!is_floating(view.dtype)) {
-      refuse(name, ": expected dtype f64, f32, f16 or bf16, got ", name_of(view.dtype));
+      refuse_dtype(name, ": expected dtype f64, f32, f16 or bf16, got ", name_of(view.dtype));
     }
   }
 
@@ -136,7 +140,8 @@ class Checker {
         refuse(name, ": expected sizes from 0 to 2^40, got shape ", text_of(view.shape));
       }
     }
-    if (size_of(view.dtype) == 0) refuse(name, ": expected a known dtype, got code ", static_cast<int>(view.dtype));
+    if (size_of(view.dtype) == 0)
+      refuse_dtype(name, ": expected a known dtype, got code ", static_cast<int>(view.dtype));
     const Layout layout = layout_of(view);
     if (count(layout) > kMaxElements) {
       refuse(name, ": expected at most 2^56 elements, got shape ", text_of(view.shape));
