@@ -46,7 +46,7 @@ Machine look() {
 
 }  // namespace
 
-const Machine& machine() {
+const Machine& internal::machine() {
   static const Machine found = look();
   return found;
 }

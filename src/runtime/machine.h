@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "keel/export.h"
+
 namespace keel {
 
 // What this machine can do, found once.
@@ -17,6 +19,10 @@ struct Machine {
   std::int64_t l3_bytes = 0;
 };
 
-const Machine& machine();
+inline namespace internal {  // exported, see parallel.h
+
+KEEL_API const Machine& machine();
+
+}  // namespace internal
 
 }  // namespace keel

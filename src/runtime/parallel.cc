@@ -83,7 +83,7 @@ void use_team(Team team) {
 
 bool has_team(int threads) { return team_run != nullptr && threads <= team_size.load()(); }
 
-void parallel_tasks(std::int64_t count, int threads, const std::function<void(std::int64_t)>& work) {
+void internal::parallel_tasks(std::int64_t count, int threads, const std::function<void(std::int64_t)>& work) {
   int workers = static_cast<int>(std::min<std::int64_t>(threads, count));
   const bool by_team = workers > 1 && has_team(workers);
   if (workers > 1 && !by_team) {

@@ -31,6 +31,12 @@ else
       grep --invert-match --extended-regexp '^(keel_[a-z_]+|((typeinfo|vtable)( name)? for )?keel::.*)$' || true)
     [[ -z $others ]] || fail "$(basename "$library") also exports"$'\n'"$others"
   done
+  if [[ -e $lib/libkeel_nn.so ]]; then
+    step "libkeel lends what libkeel_nn uses and no more; there is one copy of each"
+    internal() { nm --dynamic "$1" "$2" | grep --only-matching '_ZN4keel8internal.*' | sort; }
+    lent=$(internal --defined-only "$lib/libkeel.so") used=$(internal --undefined-only "$lib/libkeel_nn.so")
+    [[ -n $lent && $lent == "$used" ]] || fail "keel::internal: expected what libkeel_nn uses,"$'\n'"$used"$'\n'"got"$'\n'"$lent"
+  fi
 fi
 
 if [[ $program == ON ]]; then
@@ -44,7 +50,10 @@ step "C++ through find_package(keel)"
   -DKEEL_VERSION="$version" --log-level=WARNING
 "$CMAKE" --build "$tmp/cpp"
 "$tmp/cpp/consumer"
-[[ ! -e $tmp/cpp/nn_consumer ]] || "$tmp/cpp/nn_consumer"
+if [[ -e $tmp/cpp/nn_consumer ]]; then
+  "$tmp/cpp/nn_consumer"
+  "$tmp/cpp/team_consumer"
+fi
 
 step "C through pkg-config"
 [[ $(pkg-config --modversion keel) == "$version" ]] || fail "keel.pc: expected version $version"
