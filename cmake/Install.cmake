@@ -1,4 +1,4 @@
-# What `cmake --install` puts in place: headers, library, program, the CMake package `keel` and the pkg-config file.
+# What `cmake --install` puts in place: headers, libraries, programs, the CMake package `keel` and the pkg-config file.
 # Nothing installed holds an absolute path, so the tree may be moved.
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/keel)
@@ -12,6 +12,9 @@ if(KEEL_BUILD_NN)
 endif()
 if(KEEL_BUILD_PROGRAMS)
   install(TARGETS keel_program)
+  if(KEEL_BUILD_NN)
+    install(TARGETS keel_lab_program)
+  endif()
 endif()
 
 install(EXPORT keel NAMESPACE keel:: FILE keelTargets.cmake DESTINATION ${package_dir})

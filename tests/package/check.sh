@@ -43,6 +43,9 @@ if [[ $program == ON ]]; then
   step "the program runs and knows its version"
   said=$("$prefix/bin/keel" --version)
   [[ $said == *"$version"* ]] || fail "keel --version: expected $version, got $said"
+  if [[ -e $build/bin/keel-lab ]]; then
+    "$prefix/bin/keel" lab list >/dev/null || fail "keel lab list, with keel-lab installed beside it"
+  fi
 fi
 
 step "C++ through find_package(keel)"
