@@ -154,7 +154,7 @@ KEEL_API void merge(std::span<const Partial> parts, const MutableTensorView& out
 KEEL_API std::string explain(const TensorView& q, const TensorView& k, const TensorView& v,
                              const MutableTensorView& out, const Options& options = {}, const Outputs& outputs = {});
 
-// "0.1.0"
+// "major.minor.patch"
 KEEL_API const char* version();
 
 }  // namespace keel

@@ -74,6 +74,10 @@ template <class Because>
 int choose_threads(const Problem& p, const Machine& machine, const Forced& forced, double flops,
                    const Because& because) {
   const int threads = p.options.threads > 0 ? p.options.threads : machine.threads;
+  if (threads > 1 && !machine.own_threads && !has_team(threads)) {
+    because("one thread: this library was built without oneTBB, and no team has ", threads, " threads");
+    return 1;
+  }
   if (threads <= 1 || forced.share_small) return threads;
   if (flops >= (has_team(threads) ? std::min(kCallFlops * threads, kWakeFlops) : kWakeFlops)) return threads;
   because("one thread: ", flops / 1e6, " MFLOP are done before another begins");

@@ -14,6 +14,7 @@ struct Machine {
   std::vector<std::string> targets;       // SIMD targets that the library was built for and the CPU has, best first
   std::vector<std::int64_t> target_bits;  // the same as Highway counts them
   int threads = 1;                        // processors this process may use
+  bool own_threads = true;                // whether the library can start any; without oneTBB only a team has some
   std::int64_t l1_bytes = 0;              // data cache of a core; likewise below
   std::int64_t l2_bytes = 0;
   std::int64_t l3_bytes = 0;

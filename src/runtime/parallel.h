@@ -13,9 +13,9 @@ namespace keel {
 inline namespace internal {
 
 // Calls work(0) … work(count − 1), each once, on at most `threads` threads, the calling one among them: those of a team
-// that was given to use_team(), if it has so many, or no more than oneTBB may use in this process. Tasks start in order
-// and go to whoever is free, so put heavy ones first. With one thread or one task no other thread is touched. The first
-// exception that a task raises is raised here.
+// that was given to use_team(), if it has so many, or no more than oneTBB may use in this process; without either, on
+// the calling one alone. Tasks start in order and go to whoever is free, so put heavy ones first. With one thread or
+// one task no other thread is touched. The first exception that a task raises is raised here.
 KEEL_API void parallel_tasks(std::int64_t count, int threads, const std::function<void(std::int64_t)>& work);
 
 }  // namespace internal
