@@ -180,7 +180,7 @@ KEEL_API std::string explain(const TensorView& q, const TensorView& k, const Ten
                              const MutableTensorView& out, const Options& options = {}, const Outputs& outputs = {});
 KEEL_API std::string explain(const BackwardInputs& inputs, const Gradients& gradients, const Options& options = {});
 
-// "0.1.0"
+// "major.minor.patch"
 KEEL_API const char* version();
 
 }  // namespace keel

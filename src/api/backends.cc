@@ -5,7 +5,9 @@
 namespace keel {
 
 Backends& backends() {
-  static Backends all{{DeviceKind::cpu, &cpu::backend()}};
+  // Without a lock, which a child that is forked during the first call would find held.
+  static constinit Backends all;
+  if (all.of(DeviceKind::cpu) == nullptr) all.set(DeviceKind::cpu, &cpu::backend());
   return all;
 }
 

@@ -9,10 +9,11 @@
 #include <set>
 
 #include "cli/commands.h"
+#include "cli/common/arguments.h"
+#include "cli/common/terminal.h"
 #include "cli/operator_flags.h"
 #include "cli/statistics.h"
 #include "cli/tensors.h"
-#include "cli/terminal.h"
 #include "io/messages.h"
 #include "io/npy.h"
 #include "keel/attention.h"

@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "bench/summary.h"
-#include "cli/terminal.h"
+#include "cli/common/terminal.h"
 #include "keel/attention.h"
 #include "runtime/machine.h"
 

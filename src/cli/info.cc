@@ -5,9 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/common/arguments.h"
+#include "cli/common/terminal.h"
 #include "cli/operator_flags.h"
 #include "cli/tensors.h"
-#include "cli/terminal.h"
 #include "io/messages.h"
 #include "keel/attention.h"
 #include "runtime/machine.h"

@@ -87,6 +87,10 @@ std::int64_t choose_target(const Planning& planning, const Because& because) {
 int choose_threads(const Problem& p, const Planning& planning, double flops, const Because& because) {
   const Resources& resources = planning.resources;
   const int threads = p.options.threads > 0 ? p.options.threads : resources.machine->threads;
+  if (threads > 1 && !resources.machine->own_threads && !resources.has_team(threads)) {
+    because("one thread: this library was built without oneTBB, and no team has ", threads, " threads");
+    return 1;
+  }
   if (threads <= 1 || planning.forced.share_small) return threads;
   if (flops >= (resources.has_team(threads) ? std::min(kCallFlops * threads, kWakeFlops) : kWakeFlops)) return threads;
   because("one thread: ", flops / 1e6, " MFLOP are done before another begins");
@@ -253,6 +257,8 @@ class CpuBackend final : public Backend {
   }
 };
 
+const CpuBackend only;
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> ForwardPlan::facts() const {
@@ -268,9 +274,6 @@ std::vector<std::pair<std::string, std::string>> BackwardPlan::facts() const {
           {"tasks", concat(tasks, split_keys ? " (blocks of keys)" : " (head groups)")}};
 }
 
-const Backend& backend() {
-  static const CpuBackend only;
-  return only;
-}
+const Backend& backend() { return only; }
 
 }  // namespace keel::cpu

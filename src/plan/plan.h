@@ -2,7 +2,6 @@
 
 #include <array>
 #include <atomic>
-#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -71,10 +70,6 @@ class Backend {
 // The backends of a process: at most one per kind of device.
 class Backends {
  public:
-  Backends() = default;
-  Backends(std::initializer_list<std::pair<DeviceKind, const Backend*>> all) {
-    for (const auto& [kind, backend] : all) set(kind, backend);
-  }
   const Backend* of(DeviceKind kind) const {
     const auto at = static_cast<std::size_t>(kind);
     return at < all_.size() ? all_[at].load() : nullptr;

@@ -1,16 +1,20 @@
 #include "runtime/parallel.h"
 
 #include <pthread.h>
-#include <tbb/global_control.h>
-#include <tbb/parallel_for.h>
-#include <tbb/task_arena.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cfenv>
+#include <climits>
 #include <exception>
 #include <thread>
 #include <vector>
+
+#if KEEL_WITH_TBB
+#include <tbb/global_control.h>
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
+#endif
 
 namespace keel {
 namespace {
@@ -58,7 +62,18 @@ void run_on(decltype(Team::run) run, unsigned threads, int workers, const Body& 
   if (call.error) std::rethrow_exception(call.error);
 }
 
-#ifdef __SANITIZE_THREAD__
+#if !KEEL_WITH_TBB
+int allowed_threads() { return 1; }
+template <class Body>
+void run_on(int, const Body& body) {
+  body();
+}
+#else
+int allowed_threads() {
+  const std::size_t threads = tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism);
+  return static_cast<int>(std::min<std::size_t>(threads, INT_MAX));
+}
+#if defined(__SANITIZE_THREAD__)
 // A thread sanitizer cannot look into oneTBB, which is not built for it, and would take its every hand-over for a race.
 // Threads of the standard library do the same tasks where it can see them.
 template <class Body>
@@ -80,6 +95,7 @@ void run_on(int workers, const Body& body) {
   });
 }
 #endif
+#endif
 
 }  // namespace
 
@@ -93,14 +109,13 @@ Resources resources() {
   return {&machine(), team_run != nullptr && size != nullptr ? size() : 0};
 }
 
-void parallel_tasks(std::int64_t count, int threads, const std::function<void(std::int64_t)>& work) {
+void internal::parallel_tasks(std::int64_t count, int threads, const std::function<void(std::int64_t)>& work) {
   int workers = static_cast<int>(std::min<std::int64_t>(threads, count));
   const bool by_team = workers > 1 && resources().has_team(workers);
   if (!by_team && alone) workers = 1;
   if (workers > 1 && !by_team) {
     tbb_used = true;
-    const auto allowed = tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism);
-    workers = static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(workers), allowed));
+    workers = std::min(workers, allowed_threads());
   }
   if (workers <= 1) {
     for (std::int64_t i = 0; i < count; ++i) work(i);

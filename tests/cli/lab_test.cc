@@ -30,6 +30,24 @@ TEST(Lab, ListNamesEveryExperimentAndItsQuestion) {
   EXPECT_TRUE(folder.names().empty());
 }
 
+TEST(Lab, IsAProgramOfItsOwnThatGetsEveryArgumentAsItCame) {
+  const TemporaryFolder folder;
+  // Beside the program, by whatever name that was called, or on the PATH.
+  const TemporaryFolder elsewhere;
+  std::filesystem::create_symlink(KEEL_PROGRAM, elsewhere / "linked");
+  std::filesystem::copy_file(KEEL_PROGRAM, elsewhere / "copied");
+  for (const std::string& program :
+       {std::string("keel"), "PATH=/nowhere; " + elsewhere / "linked", elsewhere / "copied"}) {
+    EXPECT_EQ(shell(folder, program + " lab list").out, shell(folder, "keel-lab list").out) << program;
+  }
+  EXPECT_THAT(shell(folder, "keel lab --help").out, HasSubstr("Usage: keel lab [OPTIONS]"));
+  EXPECT_THAT(shell(folder, "keel lab break --help").out, HasSubstr("--no-predict"));
+  EXPECT_THAT(shell(folder, "keel lab -- --full").err, HasSubstr("got '--full'"));
+  EXPECT_THAT(shell(folder, "keel lab ''").err, HasSubstr("got ''"));
+  EXPECT_THAT(shell(folder, "keel lab --seed").err, HasSubstr("(see keel lab --help)"));
+  EXPECT_TRUE(folder.names().empty());
+}
+
 TEST(Lab, AnExperimentLeavesItsResultsAndAReport) {
   const TemporaryFolder folder;
   const Result result = keel(folder, {"lab", "example", "--repeats", "2"});

@@ -1,12 +1,12 @@
-#include "cli/lab_say.h"
+#include "lab/cli/say.h"
 
 #include <fmt/format.h>
 
 #include <cmath>
 
-#include "cli/interrupt.h"
-#include "cli/progress.h"
-#include "cli/terminal.h"
+#include "cli/common/interrupt.h"
+#include "cli/common/progress.h"
+#include "cli/common/terminal.h"
 #include "io/file.h"
 #include "lab/folder.h"
 #include "lab/report/report.h"
