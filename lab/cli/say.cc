@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "cli/common/interrupt.h"
+#include "cli/common/program.h"
 #include "cli/common/progress.h"
 #include "cli/common/terminal.h"
 #include "io/file.h"
@@ -96,7 +97,7 @@ TrainedArm obtain(const SayRequest& request, const Arm& arm, const std::string& 
     return fresh;
   } catch (const lab::Stopped&) {
     progress.clear();
-    fmt::print(stderr, "keel: interrupted, nothing was trained\n");
+    complain("interrupted, nothing was trained");
     end_interrupted();
   }
 }
