@@ -161,12 +161,14 @@ std::string section_html(const Record& record, const std::vector<Entry>& ledger)
                             escaped(record.result.settings), command(record));
 }
 
-// JSON inside a script element, which "</" could end.
+// JSON inside a script element: "</script" would end it, and after "<!--" and "<script" the next "</script>" would not.
 std::string script_json(const Json& data) {
   std::string text;
   for (const char c : data.dump()) {
-    if (c == '/' && text.ends_with('<')) text += '\\';
-    text += c;
+    if (c == '<')
+      text += "\\u003c";
+    else
+      text += c;
   }
   return text;
 }
