@@ -130,6 +130,7 @@ class Lab {
       throw CLI::ValidationError(option, "expected 'translate' alone beside it, as in keel lab translate " + option);
     }
     lab::translate::TranslateOptions{settings_};
+    lab::translate::TranslateOptions::take_digests(settings_);
   }
 
   // What an experiment runs with: the options of another are not for it.

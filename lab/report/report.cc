@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "io/messages.h"
 #include "keel/attention.h"
 
 namespace keel::lab {
@@ -130,7 +131,8 @@ std::string command(const Record& record) {
       fmt::format("keel lab {} --seed {}{}{}", record.experiment->name(), record.settings.seed,
                   record.settings.full ? " --full" : "",
                   record.settings.repeats > 0 ? fmt::format(" --repeats {}", record.settings.repeats) : "");
-  for (const auto& [option, value] : record.settings.options) text += fmt::format(" --{} {}", option, escaped(value));
+  for (const auto& [option, value] : record.settings.options)
+    text += fmt::format(" --{} {}", option, escaped(io::path_text(value)));
   return text;
 }
 

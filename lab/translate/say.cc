@@ -10,7 +10,7 @@
 #include "lab/translate/options.h"
 #include "lab/translate/search.h"
 #include "lab/translate/tsv.h"
-#include "lab/translate/utf8.h"
+#include "io/utf8.h"
 
 namespace keel::lab::translate {
 namespace {
@@ -29,8 +29,8 @@ void check_sentence(const std::string& sentence) {
   const auto refuse = [](const std::string& what) {
     throw Error(ErrorCode::invalid_argument, "[translate] --say: expected " + what);
   };
-  if (invalid_utf8(sentence) != std::string::npos) refuse("UTF-8, got other bytes");
-  if (has_control_character(sentence)) refuse("text, got a control character");
+  if (io::invalid_utf8(sentence) != std::string::npos) refuse("UTF-8, got other bytes");
+  if (io::has_control_character(sentence)) refuse("text, got a control character");
   const std::size_t words = tokenised(sentence, Tokens::none).size();
   if (words == 0) refuse("a sentence, got no words");
   if (words > kMostInSentence) refuse(fmt::format("at most {} words, got {}", kMostInSentence, words));
