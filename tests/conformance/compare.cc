@@ -47,13 +47,14 @@ std::string values_at(const Dense& got, const Dense& want, std::size_t at) {
 }
 
 // Shapes, NaN and infinities. What is left to compare is finite on both sides. The mean and variance of scores of which
-// one is infinite may be NaN as well as infinite (`loose`).
+// one is infinite may be NaN as well as infinite (`loose`); of finite ones they are infinite only where they overflow.
 std::string special_mismatch(const char* name, const Dense& got, const Dense& want, DType stored, bool loose = false) {
   if (got.shape != want.shape || got.values.size() != want.values.size()) return format("%s: wrong shape\n", name);
   for (std::size_t at = 0; at < want.values.size(); ++at) {
     const double expected = within(want.values[at], stored), value = got.values[at];
     bool same = std::isfinite(expected) == std::isfinite(value);
-    if (!std::isfinite(expected) && !loose) same = std::isnan(expected) ? std::isnan(value) : value == expected;
+    const bool either = loose && !std::isfinite(want.values[at]);
+    if (!std::isfinite(expected) && !either) same = std::isnan(expected) ? std::isnan(value) : value == expected;
     if (!same) return name + values_at(got, want, at);
   }
   return {};
@@ -257,12 +258,13 @@ std::string forward_mismatch(const Instance& instance, const Forward& run) {
     text += zero_row_mismatch("weights", weights, seen);
   }
   const Scores scores = [&]() -> const Dense& { return magnitudes().score; };
+  const Scores counted = [&]() -> const Dense& { return magnitudes().counted; };
   text += statistic_mismatch("lse", m.lse, e.lse, t, Statistic::score, scores);
   text += statistic_mismatch("max_logit", m.max_logit, e.max_logit, t, Statistic::score, scores);
   text += statistic_mismatch("entropy", m.entropy, e.entropy, t, Statistic::bounded, scores);
   text += statistic_mismatch("max_weight", m.max_weight, e.max_weight, t, Statistic::bounded, scores);
-  text += statistic_mismatch("logit_mean", m.logit_mean, e.logit_mean, t, Statistic::mean, scores);
-  text += statistic_mismatch("logit_var", m.logit_var, e.logit_var, t, Statistic::variance, scores);
+  text += statistic_mismatch("logit_mean", m.logit_mean, e.logit_mean, t, Statistic::mean, counted);
+  text += statistic_mismatch("logit_var", m.logit_var, e.logit_var, t, Statistic::variance, counted);
   if (m.visible.exists() && read(m.visible.rows()).values != e.visible.values) text += "visible: differs\n";
   text += head_mismatch(p, outputs.heads, e, t, outputs.saturation_threshold, scores);
   return text;
