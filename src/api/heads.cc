@@ -38,12 +38,13 @@ void HeadRows::reduce(const Problem& problem) const {
         if (visible == 0.0) continue;
         const double max_logit = load_at(out.max_logit, entry.batch, h, iq);
         const double entropy = load_at(out.entropy, entry.batch, h, iq);
+        const double max_weight = load_at(out.max_weight, entry.batch, h, iq);
         head.rows += 1;
-        // NaN is taken when it comes, and no comparison with it lets it go.
+        // NaN is sticky.
         if (std::isnan(max_logit) || max_logit > head.max_logit) head.max_logit = max_logit;
         if (std::isnan(entropy) || entropy < head.min_entropy) head.min_entropy = entropy;
         head.mean_entropy += entropy;
-        head.saturated += load_at(out.max_weight, entry.batch, h, iq) > out.saturation_threshold ? 1.0 : 0.0;
+        head.saturated += std::isnan(max_weight) ? NAN : max_weight > out.saturation_threshold ? 1.0 : 0.0;
         if (visible + sink >= 2.0) {
           head.normalised_entropy += entropy / std::log(visible + sink);
           choosing += 1;

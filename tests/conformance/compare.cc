@@ -193,6 +193,9 @@ std::string head_mismatch(const Problem& p, std::span<const HeadStatistics> got,
       least += weight > threshold + t.statistic + extra ? 1.0 : 0.0;
     }
     const auto rows = static_cast<double>(std::max<std::int64_t>(y.rows, 1));
+    const bool same_share = std::isnan(y.saturated)
+                                ? std::isnan(x.saturated)
+                                : x.saturated * rows >= least - 0.5 && x.saturated * rows <= most + 0.5;
     const auto differs = [&](double value, double want, Statistic kind) {
       if (!std::isfinite(want)) return !(std::isnan(want) ? std::isnan(value) : value == want);
       // an entropy is divided by ln(outcomes) ≥ ln 2, hence the 2
@@ -204,8 +207,8 @@ std::string head_mismatch(const Problem& p, std::span<const HeadStatistics> got,
                         : differs(x.mean_entropy, y.mean_entropy, Statistic::bounded)             ? "mean_entropy"
                         : differs(x.min_entropy, y.min_entropy, Statistic::bounded)               ? "min_entropy"
                         : differs(x.normalised_entropy, y.normalised_entropy, Statistic::bounded) ? "normalised_entropy"
-                        : !(x.saturated * rows >= least - 0.5 && x.saturated * rows <= most + 0.5) ? "saturated"
-                                                                                                   : nullptr;
+                        : !same_share                                                             ? "saturated"
+                                                                                                  : nullptr;
     if (wrong == nullptr) continue;
     return format(
                "heads[%zu]: %s differs; expected max_logit %.9g, entropy mean %.9g min %.9g normalised %.9g, "

@@ -253,6 +253,7 @@ TEST(HeadStatistics, KeepNanOfOneRow) {
     EXPECT_TRUE(std::isnan(got[0].mean_entropy));
     EXPECT_TRUE(std::isnan(got[0].min_entropy));
     EXPECT_TRUE(std::isnan(got[0].normalised_entropy));
+    EXPECT_TRUE(std::isnan(got[0].saturated));
     EXPECT_EQ(got[0].rows, 3);
   }
 }
