@@ -85,6 +85,35 @@ TEST_P(Forward, FlatSoftmaxOverManyKeysIsOne) {
   EXPECT_EQ(worst_of_flat_softmax<BFloat16>(target()), 0.0);
 }
 
+// Equal weights over equal values: the worst case of a sum, as every addition of a chain may round the same way. A
+// chain of m additions is then off by up to m/2 units of roundoff; the sums of blocks and of chunks are such chains,
+// too.
+double worst_of_equal_values(std::int64_t target, std::int64_t n_k, cpu::Tiles tiles = {}) {
+  constexpr std::int64_t d = 64;
+  conformance::Generator random(11);
+  double worst = 0;
+  for (int round = 0; round < 10; ++round) {
+    std::vector<float> q(1), k(static_cast<std::size_t>(n_k)), v(d), out(d);
+    for (float& x : v) x = static_cast<float>(random.uniform(1, 2));
+    const TensorView values{v.data(), DType::f32, {1, 1, n_k, d}, {0, 0, 0, 1}};
+    run_forced(view(q.data(), {1, 1, 1, 1}), view(k.data(), {1, 1, n_k, 1}), values, view(out.data(), {1, 1, 1, d}), {},
+               {}, {.target = target, .tiles = tiles});
+    for (std::size_t c = 0; c < d; ++c) worst = std::max(worst, std::fabs(out[c] / double{v[c]} - 1.0));
+  }
+  return worst;
+}
+
+TEST_P(Forward, EqualValuesAreOffByHalfAChainOfAdditions) {
+  constexpr double kRoundoff = 0x1p-24, kKeyBlock = 512, kBlocksAChunk = 8;
+  for (const std::int64_t n_k : {64, 512, 4096, 16384}) {
+    const double chunks = std::ceil(static_cast<double>(n_k) / (kKeyBlock * kBlocksAChunk));
+    const double chain = std::min(static_cast<double>(n_k), kKeyBlock) + kBlocksAChunk + chunks;
+    EXPECT_LE(worst_of_equal_values(target(), n_k), (chain / 2 + 2) * kRoundoff) << n_k;  // 2: division and rounding
+  }
+  EXPECT_GT(worst_of_equal_values(target(), 4096, {.key_block = 4096, .key_chunk = 4096}), kKeyBlock / 2 * kRoundoff)
+      << "a chain that is longer than allowed is not seen";
+}
+
 // A bias or a mask alone has a way of its own, which must not be told from the way that takes both: what else is given
 // hides nothing. Biases are such that products with log₂e overflow, masked as −inf or by the lowest float, and NaN.
 template <class T>
