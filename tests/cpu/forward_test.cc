@@ -88,7 +88,7 @@ TEST_P(Forward, FlatSoftmaxOverManyKeysIsOne) {
 // Equal weights over equal values: the worst case of a sum, as every addition of a chain may round the same way. A
 // chain of m additions is then off by up to m/2 units of roundoff; the sums of blocks and of chunks are such chains,
 // too.
-double worst_of_equal_values(std::int64_t target, std::int64_t n_k, cpu::Tiles tiles = {}) {
+double worst_of_equal_values(std::int64_t target, std::int64_t n_k, Tiles tiles = {}) {
   constexpr std::int64_t d = 64;
   conformance::Generator random(11);
   double worst = 0;
