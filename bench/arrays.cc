@@ -165,7 +165,7 @@ double Call::flops() { return (backward_ ? kBackwardFlops : 1.0) * forward_flops
 void Call::operator()() {
   outputs_.heads = heads_;
   if (forced_.target != 0) {
-    plan().call->execute();
+    plan().execute();
   } else if (backward_) {
     attention_backward(inputs_, gradients_, options_);
   } else {
