@@ -16,9 +16,9 @@ constexpr std::size_t kGuard = 64;
 
 }  // namespace
 
-Array::Array(DType dtype, int rank, const std::array<std::int64_t, 4>& shape,
-             const std::array<std::int64_t, 4>& strides, unsigned char paint, bool aligned)
-    : dtype_(dtype), rank_(rank), paint_(paint), shape_(shape), strides_(strides) {
+Array::Array(DType dtype, const std::array<std::int64_t, 4>& shape, const std::array<std::int64_t, 4>& strides,
+             unsigned char paint, bool aligned)
+    : dtype_(dtype), paint_(paint), shape_(shape), strides_(strides) {
   const std::int64_t item = size_of(dtype);
   std::int64_t below = 0, above = 0;
   bool empty = false;

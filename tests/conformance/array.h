@@ -20,7 +20,7 @@ class Array {
   Array() = default;
 
   // `aligned` false puts the first element one element past the allocation's alignment.
-  Array(DType dtype, int rank, const std::array<std::int64_t, 4>& shape, const std::array<std::int64_t, 4>& strides,
+  Array(DType dtype, const std::array<std::int64_t, 4>& shape, const std::array<std::int64_t, 4>& strides,
         unsigned char paint, bool aligned);
 
   template <std::size_t Rank>
@@ -35,7 +35,7 @@ class Array {
       shape4[i] = shape[i];
       strides4[i] = strides[i];
     }
-    return Array(dtype, static_cast<int>(Rank), shape4, strides4, paint, aligned);
+    return Array(dtype, shape4, strides4, paint, aligned);
   }
 
   bool exists() const { return bytes_ != nullptr; }
@@ -90,7 +90,6 @@ class Array {
   void put(std::int64_t offset, double value);
 
   DType dtype_ = DType::f32;
-  int rank_ = 0;
   unsigned char paint_ = 0;
   std::array<std::int64_t, 4> shape_{}, strides_{};
   std::size_t size_ = 0;
