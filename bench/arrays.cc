@@ -5,10 +5,10 @@
 #include <new>
 #include <random>
 
-#include "api/execute.h"
-#include "api/heads.h"
+#include "api/backends.h"
 #include "bench/flops.h"
 #include "core/element.h"
+#include "runtime/parallel.h"
 
 namespace keel::bench {
 namespace {
@@ -156,23 +156,21 @@ Problem Call::problem() {
 BackwardProblem Call::backward_problem() const { return make_backward_problem(inputs_, gradients_, options_); }
 
 Plan Call::plan() {
-  return backward_ ? make_plan(backward_problem(), machine(), forced_) : make_plan(problem(), machine(), forced_);
+  const Planning planning = {.resources = resources(), .forced = forced_};
+  return backward_ ? make_plan(backward_problem(), backends(), planning) : make_plan(problem(), backends(), planning);
 }
 
 double Call::flops() { return (backward_ ? kBackwardFlops : 1.0) * forward_flops(problem()); }
 
 void Call::operator()() {
-  if (backward_) {
-    if (forced_.target == 0) return attention_backward(inputs_, gradients_, options_);
-    const BackwardProblem p = backward_problem();
-    return execute(p, make_plan(p, machine(), forced_));
-  }
   outputs_.heads = heads_;
-  if (forced_.target == 0) return attention(q_, k_, v_, out_, options_, outputs_);
-  Problem p = problem();  // as attention() does it, with a plan of our own
-  HeadRows rows(p);
-  execute(p, make_plan(p, machine(), forced_));
-  rows.reduce(p);
+  if (forced_.target != 0) {
+    plan().call->execute();
+  } else if (backward_) {
+    attention_backward(inputs_, gradients_, options_);
+  } else {
+    attention(q_, k_, v_, out_, options_, outputs_);
+  }
 }
 
 }  // namespace keel::bench

@@ -53,7 +53,7 @@ double value_of(const Result& result, double seconds, double yardstick, double b
     case Metric::call_seconds:
       return seconds;
     case Metric::extra_bytes:
-      return static_cast<double>(std::max(result.plan.workspace_bytes, result.resident_growth.value_or(0)));
+      return static_cast<double>(std::max(result.workspace_bytes, result.resident_growth.value_or(0)));
   }
   return 0;
 }
@@ -63,7 +63,11 @@ class Visitor {
   Visitor(Result& result, const Arrays& arrays, Yardsticks& yardsticks)
       : result_(result), yardsticks_(yardsticks), subject_{Call(result.row.subject, arrays)} {
     if (result.row.baseline) baseline_.emplace(Sampled{Call(*result.row.baseline, arrays)});
-    result_.plan = subject_.call.plan();
+    const Plan plan = subject_.call.plan();
+    result_.plan = describe(plan, {});
+    result_.threads = plan.threads;
+    result_.workspace_bytes = plan.workspace_bytes;
+    result_.target = result.row.subject.target != 0 ? result.row.subject.target : machine().target_bits.front();
     const Problem problem = subject_.call.problem();
     result_.flops = subject_.call.flops();
     result_.key_value_bytes = key_value_bytes(problem);
@@ -96,9 +100,8 @@ class Visitor {
  private:
   double yardstick() {
     const Row& row = result_.row;
-    const std::int64_t target = result_.plan.target;
-    if (row.metric == Metric::bandwidth_share) return yardsticks_.read(target, result_.plan.threads);
-    return yardsticks_.fma(accumulation_dtype(row.subject.dtype), target, result_.plan.threads);
+    if (row.metric == Metric::bandwidth_share) return yardsticks_.read(result_.target, result_.threads);
+    return yardsticks_.fma(accumulation_dtype(row.subject.dtype), result_.target, result_.threads);
   }
 
   void judge(Repeat& repeat) const {
@@ -135,10 +138,10 @@ struct Visited {
   std::string text() const { return result->row.scenario + " " + text_of(result->row.subject); }
 };
 
-void warm_up(std::vector<Visited>& rows, const Discipline& discipline, const Progress& progress) {
+void warm_up(std::vector<Visited>& rows, const Procedure& procedure, const Progress& progress) {
   for (Visited& v : rows) {
     progress("warming up, " + v.text(), 0.0);
-    v.visitor.calibrate(discipline.sample_seconds);
+    v.visitor.calibrate(procedure.sample_seconds);
     const Stopwatch watch;
     v.visitor.visit();
     v.seconds = watch.seconds();
@@ -169,9 +172,9 @@ double fastest_value(const Result& result) {
   return value_of(result, seconds, yardstick, baseline_seconds);
 }
 
-Measurements measure(const std::vector<Row>& rows, const Discipline& discipline, const Progress& progress) {
+Measurements measure(const std::vector<Row>& rows, const Procedure& procedure, const Progress& progress) {
   const Stopwatch whole;
-  Measurements m{.results = {}, .yardsticks = Yardsticks(discipline.yardstick_seconds)};
+  Measurements m{.results = {}, .yardsticks = Yardsticks(procedure.yardstick_seconds)};
   std::vector<Case> cases;
   for (const Row& row : rows) {
     Result& result = m.results.emplace_back();
@@ -182,7 +185,7 @@ Measurements measure(const std::vector<Row>& rows, const Discipline& discipline,
     if (row.baseline) cases.push_back(*row.baseline);
   }
   progress("arrays", 0.0);
-  const Arrays arrays(cases, discipline.seed);
+  const Arrays arrays(cases, procedure.seed);
 
   std::vector<Visited> once, often;
   for (Result& result : m.results) {
@@ -194,11 +197,11 @@ Measurements measure(const std::vector<Row>& rows, const Discipline& discipline,
     progress(v.text(), 0.0);
     v.result->repeats.push_back(v.visitor.visit());
   }
-  warm_up(often, discipline, progress);
-  const std::int64_t target = discipline.target != 0 ? discipline.target : machine().target_bits.front();
-  for (int round = 1; round <= discipline.repeats; ++round) {
+  warm_up(often, procedure, progress);
+  const std::int64_t target = procedure.target != 0 ? procedure.target : machine().target_bits.front();
+  for (int round = 1; round <= procedure.repeats; ++round) {
     for (const DType dtype : {DType::f32, DType::f64}) m.yardsticks.fma(dtype, target, 1);  // told by every run
-    run_round(often, discipline.repeats - round, whole, progress);
+    run_round(often, procedure.repeats - round, whole, progress);
   }
   m.seconds = whole.seconds();
   return m;

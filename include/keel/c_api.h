@@ -97,7 +97,8 @@ typedef struct keel_gradients {
 } keel_gradients;
 
 typedef struct keel_partial {
-  keel_view out, lse;
+  keel_view out;
+  keel_view lse, max_logit, entropy, max_weight, logit_mean, logit_var, visible; /* rows */
 } keel_partial;
 
 /* options and outputs may be NULL. */
@@ -108,8 +109,9 @@ KEEL_API keel_status keel_attention(const keel_view* q, const keel_view* k, cons
 KEEL_API keel_status keel_attention_backward(const keel_backward_inputs* inputs, const keel_gradients* gradients,
                                              const keel_options* options);
 
-/* lse may be NULL. */
-KEEL_API keel_status keel_merge(const keel_partial* parts, int64_t count, const keel_view* out, const keel_view* lse);
+/* outputs may be NULL; lse and row statistics may be asked for. threads 0: all. */
+KEEL_API keel_status keel_merge(const keel_partial* parts, int64_t count, const keel_view* out,
+                                const keel_outputs* outputs, int threads);
 
 /* The message of this thread's last failed call; "" when none failed. Valid until the thread's next call. */
 KEEL_API const char* keel_last_error(void);

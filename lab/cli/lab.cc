@@ -8,6 +8,7 @@
 
 #include "cli/common/arguments.h"
 #include "cli/common/interrupt.h"
+#include "cli/common/program.h"
 #include "cli/common/progress.h"
 #include "cli/common/terminal.h"
 #include "lab/cli/commands.h"
@@ -129,6 +130,7 @@ class Lab {
       throw CLI::ValidationError(option, "expected 'translate' alone beside it, as in keel lab translate " + option);
     }
     lab::translate::TranslateOptions{settings_};
+    lab::translate::TranslateOptions::take_digests(settings_);
   }
 
   // What an experiment runs with: the options of another are not for it.
@@ -221,7 +223,7 @@ class Lab {
   [[noreturn]] static void stop(std::size_t finished, std::size_t due, const lab::Folder& folder) {
     std::string where;
     if (finished > 0) where = fmt::format(", their results are in {}", folder.report_path());
-    fmt::print(stderr, "keel: interrupted, {} of {} experiments finished{}\n", finished, due, where);
+    complain(fmt::format("interrupted, {} of {} experiments finished{}", finished, due, where).c_str());
     end_interrupted();
   }
 

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from keel import _core
-from keel._arrays import maker_for
+from keel._arrays import check_tensors, maker_for
+from keel._attention import AttentionResult, RowStats
+
+_STATS = RowStats._fields[:-1]  # all but heads
 
 
 class Merged(NamedTuple):
@@ -16,26 +19,56 @@ class Merged(NamedTuple):
     lse: Any
 
 
-def merge(parts: Sequence[tuple[Any, Any]]) -> Merged:
+def merge(
+    parts: Sequence[Any], *, return_stats: bool = False, out: Any = None, threads: int | None = None
+) -> Merged | AttentionResult:
     """Joins attention of the same queries over disjoint sets of keys into attention over all of them, exactly.
 
-    parts is a sequence of (out, lse) as `keel.attention(..., return_lse=True)` gives them: out (B, H, N_q, d_v) and lse
-    (B, H, N_q). A sink belongs to no key: give it to one part only.
+    parts          a sequence of (out, lse), or of what `keel.attention(..., return_lse=True)` returned: out
+                   (B, H, N_q, d_v) and lse (B, H, N_q). A sink belongs to no key: give it to one part only.
+    return_stats   merges the statistics too; every part needs them (return_stats=True in `keel.attention`). Those of the
+                   heads are not merged: `stats.heads` is None
+    out            where to write: an array for the output, or (out, lse), or what this or `keel.attention` returned.
+                   It may be a part itself, which is then added to in place
+    threads        at most so many; None for all the machine has
+
+    Returns Merged(out, lse), or an AttentionResult when return_stats asks for more.
 
     >>> import keel, numpy as np
     >>> q, k, v = np.random.default_rng(0).standard_normal((3, 1, 2, 6, 8))
     >>> keys = (slice(4), slice(4, 6))
-    >>> parts = [keel.attention(q, k[:, :, part], v[:, :, part], return_lse=True)[:2] for part in keys]
+    >>> parts = [keel.attention(q, k[:, :, part], v[:, :, part], return_lse=True) for part in keys]
     >>> bool(np.allclose(keel.merge(parts).out, keel.attention(q, k, v)))
     True
     """
-    pairs = [tuple(part)[:2] for part in parts]
-    if not pairs:
+    rows = [_arrays_of(f"parts[{i}]", part) for i, part in enumerate(parts)]
+    if not rows:
         raise ValueError("[merge] parts: expected at least one, got none")
-    for pair in pairs:
-        if len(pair) != 2:
-            raise ValueError(f"[merge] parts: expected pairs (out, lse), got {len(pair)} of them")
-    maker, shape = maker_for("merge", "parts.out", pairs[0][0])
-    result = Merged(maker.empty(shape), maker.row(shape[:-1]))
-    _core.merge([out for out, _ in pairs], [lse for _, lse in pairs], result.out, result.lse)
-    return result
+    maker, shape = maker_for("merge", "parts[0].out", rows[0][0])
+    to: list[Any] = [out] + [None] * (1 + len(_STATS))
+    if isinstance(out, (tuple, list)):
+        to = _arrays_of("out", out)
+        check_tensors("merge", out=to[0])
+    if to[0] is None:
+        to[0] = maker.empty(shape)
+    if to[1] is None:
+        to[1] = maker.row(shape[:-1])
+    for i, name in enumerate(_STATS, 2):
+        if not return_stats:
+            to[i] = None
+        elif to[i] is None:
+            to[i] = maker.count(shape[:-1]) if name == "visible" else maker.row(shape[:-1])
+    _core.merge(rows, to, threads)
+    if not return_stats:
+        return Merged(to[0], to[1])
+    return AttentionResult(to[0], to[1], None, RowStats(*to[2:], None))
+
+
+def _arrays_of(name: str, part: Any) -> list[Any]:
+    """out, lse and the statistics of a part, None for those that it does not have."""
+    pair = tuple(part)[:2]
+    if len(pair) != 2:
+        raise ValueError(f"[merge] {name}: expected (out, lse), got {len(pair)} of them")
+    check_tensors("merge", **{f"{name}.out": pair[0], f"{name}.lse": pair[1]})
+    stats = getattr(part, "stats", None)
+    return [*pair, *(getattr(stats, field, None) for field in _STATS)]

@@ -1,5 +1,8 @@
 #include "array.h"
 
+#include <bit>
+#include <cstddef>
+#include <optional>
 #include <string_view>
 
 namespace keel::python {
@@ -36,6 +39,55 @@ std::string name_of(const dlpack::Device& device) {
 
 bool on_cpu(const dlpack::Device& device) {
   return device.type == dlpack::kCpu || device.type == dlpack::kCudaHost || device.type == dlpack::kRocmHost;
+}
+
+constexpr const char* kDtypes = "expected dtype f64, f32, f16, bf16, bool or i64, got ";
+
+// What a view of no elements points at: a null pointer would make it one that was not given.
+std::max_align_t nothing;
+
+// The dtype of a buffer of this format and item size; nothing for what the library does not know.
+std::optional<DType> dtype_of(std::string_view format, Py_ssize_t itemsize) {
+  if (!format.empty() && std::string_view("@=<>!^").find(format[0]) != std::string_view::npos) format.remove_prefix(1);
+  if (format.size() != 1) return {};
+  std::optional<DType> dtype;
+  switch (format[0]) {
+    case 'd':
+      dtype = DType::f64;
+      break;
+    case 'f':
+      dtype = DType::f32;
+      break;
+    case 'e':
+      dtype = DType::f16;
+      break;
+    case '?':
+      dtype = DType::boolean;
+      break;
+    case 'l':  // of 4 bytes in the standard sizes, which the item size tells
+    case 'q':
+      dtype = DType::i64;
+      break;
+    default:
+      return {};
+  }
+  return itemsize == size_of(*dtype) ? dtype : std::nullopt;
+}
+
+bool is_swapped(std::string_view format) {
+  constexpr bool little = std::endian::native == std::endian::little;
+  return std::string_view(little ? ">!" : "<").find(format[0]) != std::string_view::npos;
+}
+
+std::optional<DType> dtype_of(const dlpack::DataType& type) {
+  if (type.lanes != 1) return {};
+  if (type.code == dlpack::kFloat && type.bits == 64) return DType::f64;
+  if (type.code == dlpack::kFloat && type.bits == 32) return DType::f32;
+  if (type.code == dlpack::kFloat && type.bits == 16) return DType::f16;
+  if (type.code == dlpack::kBfloat && type.bits == 16) return DType::bf16;
+  if (type.code == dlpack::kBool && type.bits == 8) return DType::boolean;
+  if (type.code == dlpack::kInt && type.bits == 64) return DType::i64;
+  return {};
 }
 
 // The text of the Python error that is set, which is cleared.
@@ -78,7 +130,9 @@ void Place::value_error(const std::string& text) const {
   throw nb::value_error(("[" + std::string(operation) + "] " + name + ": " + text).c_str());
 }
 
-Array::Array(Place place, nb::handle object, Access access) : place_(place) {
+// It is made before it borrows, so that what is borrowed is given back also where the object is then refused.
+Array::Array(Place place, nb::handle object, Access access) : Array() {
+  place_ = place;
   if (borrow_by_exchange(object) || borrow_buffer(object, access) || borrow_capsule(object, access)) return;
   place.type_error("expected an array (of NumPy, of PyTorch, or with __dlpack__), got " + type_of(object));
 }
@@ -104,62 +158,50 @@ bool Array::borrow_buffer(nb::handle object, Access access) {
   bool bfloat16 = false;
   if (!PyObject_CheckBuffer(object.ptr())) return false;
   if (PyObject_GetBuffer(source.ptr(), &buffer_, PyBUF_STRIDES | PyBUF_FORMAT) != 0) {
-    PyErr_Clear();
+    const nb::python_error error;  // which is cleared by that
     buffer_.obj = nullptr;
     // NumPy has no buffer format for the bfloat16 of ml_dtypes; as 16-bit integers it has.
     const nb::object dtype = nb::getattr(object, "dtype", nb::none());
+    if (dtype.is_none()) {
+      place_.type_error(std::string("expected memory with strides, got a buffer that cannot be read so: ") +
+                        nb::str(error.value()).c_str());
+    }
     const std::string name = nb::str(dtype).c_str();
-    if (name != "bfloat16") place_.type_error("expected dtype f64, f32, f16, bf16, bool or i64, got " + name);
+    if (name != "bfloat16") place_.type_error(kDtypes + name);
     source = object.attr("view")("uint16");
     if (PyObject_GetBuffer(source.ptr(), &buffer_, PyBUF_STRIDES | PyBUF_FORMAT) != 0) throw nb::python_error();
     bfloat16 = true;
   }
   if (access == Access::write && buffer_.readonly)
     place_.value_error("expected an array to write to, got a read-only one");
-  if (buffer_.ndim > kMaxRank) check_rank(0, kMaxRank);
 
-  std::string_view format = buffer_.format == nullptr ? "B" : buffer_.format;
-  const bool swapped = format[0] == '>' || format[0] == '!';
-  if (std::string_view("@=<>!^").find(format[0]) != std::string_view::npos) format.remove_prefix(1);
-  const char code = format.size() == 1 ? format[0] : '\0';
-  if (bfloat16) {
-    dtype_ = DType::bf16;
-  } else if (code == 'd') {
-    dtype_ = DType::f64;
-  } else if (code == 'f') {
-    dtype_ = DType::f32;
-  } else if (code == 'e') {
-    dtype_ = DType::f16;
-  } else if (code == '?') {
-    dtype_ = DType::boolean;
-  } else if ((code == 'l' || code == 'q') && buffer_.itemsize == 8) {
-    dtype_ = DType::i64;
-  } else {
-    const nb::object dtype = nb::getattr(object, "dtype", nb::str(buffer_.format));
-    place_.type_error(std::string("expected dtype f64, f32, f16, bf16, bool or i64, got ") + nb::str(dtype).c_str());
-  }
-  if (swapped && buffer_.itemsize > 1) {
+  const char* const format = buffer_.format == nullptr ? "B" : buffer_.format;
+  const std::optional<DType> dtype = bfloat16 ? DType::bf16 : dtype_of(format, buffer_.itemsize);
+  if (!dtype) place_.type_error(kDtypes + std::string(nb::str(nb::getattr(object, "dtype", nb::str(format))).c_str()));
+  dtype_ = *dtype;
+  if (buffer_.itemsize > 1 && is_swapped(format)) {
     place_.type_error(std::string("expected dtype ") + keel::name_of(dtype_) +
                       " in the byte order of this machine, got the other one");
   }
-  data_ = buffer_.buf;
-  rank_ = buffer_.ndim;
-  for (int i = 0; i < rank_; ++i) {
-    shape_[i] = buffer_.shape[i];
-    if (buffer_.strides[i] % buffer_.itemsize != 0) {
+  take(buffer_.buf, buffer_.ndim, buffer_.shape, buffer_.strides);  // none: in C order, as ctypes has it
+  for (int i = 0; i < rank_ && buffer_.strides != nullptr; ++i) {   // which count bytes
+    if (strides_[i] % buffer_.itemsize != 0) {
       place_.value_error("expected strides that are multiples of the " + std::to_string(buffer_.itemsize) +
-                         " bytes of " + keel::name_of(dtype_) + ", got " + std::to_string(buffer_.strides[i]) +
-                         " bytes");
+                         " bytes of " + keel::name_of(dtype_) + ", got " + std::to_string(strides_[i]) + " bytes");
     }
-    strides_[i] = buffer_.strides[i] / buffer_.itemsize;
+    strides_[i] /= buffer_.itemsize;
   }
   return true;
 }
 
 bool Array::borrow_capsule(nb::handle object, Access access) {
   if (!nb::hasattr(object, "__dlpack__") || !nb::hasattr(object, "__dlpack_device__")) return false;
-  const nb::tuple device = nb::tuple(object.attr("__dlpack_device__")());
-  const dlpack::Device where{nb::cast<std::int32_t>(nb::int_(device[0])), nb::cast<std::int32_t>(nb::int_(device[1]))};
+  dlpack::Device where{};
+  const nb::object device = object.attr("__dlpack_device__")();
+  if (!PyTuple_Check(device.ptr()) || nb::len(device) != 2 || !nb::try_cast(device[0], where.type) ||
+      !nb::try_cast(device[1], where.index)) {
+    place_.type_error(std::string("expected a DLPack device (type, index), got ") + nb::repr(device).c_str());
+  }
   if (!on_cpu(where)) place_.type_error("expected memory of the CPU, got " + name_of(where));
 
   nb::object capsule;
@@ -178,6 +220,9 @@ bool Array::borrow_capsule(nb::handle object, Access access) {
     if (access == Access::write && (managed->flags & dlpack::kReadOnly) != 0) {
       place_.value_error("expected an array to write to, got a read-only one");
     }
+    if (access == Access::write && (managed->flags & dlpack::kCopied) != 0) {
+      place_.value_error("expected an array to write to, got one that only hands out copies");
+    }
     take(managed->tensor);
   } else if (PyCapsule_IsValid(capsule.ptr(), "dltensor")) {
     take(static_cast<dlpack::Managed*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"))->tensor);
@@ -191,39 +236,37 @@ bool Array::borrow_capsule(nb::handle object, Access access) {
 
 void Array::take(const dlpack::Tensor& tensor) {
   if (!on_cpu(tensor.device)) place_.type_error("expected memory of the CPU, got " + name_of(tensor.device));
-  rank_ = tensor.ndim;
-  if (rank_ > kMaxRank) check_rank(0, kMaxRank);
-  const dlpack::DataType type = tensor.dtype;
-  if (type.lanes == 1 && type.code == dlpack::kFloat && type.bits == 32) {
-    dtype_ = DType::f32;
-  } else if (type.lanes == 1 && type.code == dlpack::kBfloat && type.bits == 16) {
-    dtype_ = DType::bf16;
-  } else if (type.lanes == 1 && type.code == dlpack::kFloat && type.bits == 16) {
-    dtype_ = DType::f16;
-  } else if (type.lanes == 1 && type.code == dlpack::kFloat && type.bits == 64) {
-    dtype_ = DType::f64;
-  } else if (type.lanes == 1 && type.code == dlpack::kBool && type.bits == 8) {
-    dtype_ = DType::boolean;
-  } else if (type.lanes == 1 && type.code == dlpack::kInt && type.bits == 64) {
-    dtype_ = DType::i64;
-  } else {
-    place_.type_error("expected dtype f64, f32, f16, bf16, bool or i64, got " + name_of(type));
+  const std::optional<DType> dtype = dtype_of(tensor.dtype);
+  if (!dtype) place_.type_error(kDtypes + name_of(tensor.dtype));
+  dtype_ = *dtype;
+  char* const data = static_cast<char*>(tensor.data);
+  take(data == nullptr ? nullptr : data + tensor.byte_offset, tensor.ndim, tensor.shape, tensor.strides);
+}
+
+// Without strides the elements lie in C order without gaps.
+template <class Size>
+void Array::take(void* data, int rank, const Size* shape, const Size* strides) {
+  rank_ = rank;
+  check_rank(0, kMaxRank);
+  if (rank > 0 && shape == nullptr) {
+    place_.value_error("expected the sizes of " + std::to_string(rank) + " dimensions, got none");
   }
-  data_ = static_cast<char*>(tensor.data) + tensor.byte_offset;
   std::int64_t step = 1;
-  for (int i = rank_; i-- > 0;) {
-    shape_[i] = tensor.shape[i];
-    strides_[i] = tensor.strides == nullptr ? step : tensor.strides[i];
-    step *= shape_[i];
+  bool empty = false;
+  for (int i = rank; i-- > 0;) {
+    shape_[i] = shape[i];
+    strides_[i] = strides == nullptr ? step : strides[i];
+    if (__builtin_mul_overflow(step, shape_[i], &step)) step = INT64_MAX;  // such a shape is refused by the call
+    empty = empty || shape_[i] == 0;
   }
+  data_ = data == nullptr && empty ? &nothing : data;
 }
 
 void Array::check_rank(int least, int most) const {
-  const int rank = buffer_.obj != nullptr ? buffer_.ndim : rank_;
-  if (rank >= least && rank <= most) return;
+  if (rank_ >= least && rank_ <= most) return;
   place_.value_error("expected " +
                      (least == most ? std::to_string(least) : std::to_string(least) + " to " + std::to_string(most)) +
-                     " dimensions, got " + std::to_string(rank));
+                     " dimensions, got " + std::to_string(rank_));
 }
 
 }  // namespace keel::python

@@ -61,6 +61,8 @@ class Array {
   bool borrow_buffer(nb::handle object, Access access);
   bool borrow_capsule(nb::handle object, Access access);
   void take(const dlpack::Tensor& tensor);
+  template <class Size>
+  void take(void* data, int rank, const Size* shape, const Size* strides);
   void check_rank(int least, int most) const;
 
   Place place_{"", ""};

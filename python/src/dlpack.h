@@ -48,7 +48,7 @@ struct ManagedVersioned {  // capsule "dltensor_versioned"
   std::uint64_t flags;
   Tensor tensor;
 };
-constexpr std::uint64_t kReadOnly = 1;
+constexpr std::uint64_t kReadOnly = 1, kCopied = 2;
 
 struct ExchangeHeader {
   Version version;

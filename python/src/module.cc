@@ -6,7 +6,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <string_view>
+#include <deque>
 
 #include "calls.h"
 #include "keel/keel.h"
@@ -22,7 +22,7 @@ void translate(const std::exception_ptr& exception, void*) {
   } catch (const Error& error) {
     PyObject* type = PyExc_ValueError;
     if (error.code() == ErrorCode::out_of_memory) type = PyExc_MemoryError;
-    if (std::string_view(error.what()).find(": expected dtype ") != std::string_view::npos) type = PyExc_TypeError;
+    if (error.code() == ErrorCode::wrong_dtype) type = PyExc_TypeError;
     PyErr_SetString(type, error.what());
   }
 }
@@ -101,24 +101,52 @@ void backward_call(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb:
   without_lock([&] { attention_backward(inputs, results, read); });
 }
 
-void merge_call(nb::handle outs, nb::handle lses, nb::handle out, nb::handle lse) {
-  Arguments arguments("merge");
-  std::vector<Partial> parts;
-  const nb::list out_list = nb::cast<nb::list>(outs), lse_list = nb::cast<nb::list>(lses);
-  for (std::size_t i = 0; i < out_list.size(); ++i) {
-    parts.push_back(
-        {arguments.tensor("parts.out", out_list[i]), arguments.view<3>("parts.lse", lse_list[i], Access::read, 1)});
+// Parts and results are lists of arrays: out, then what rows have, in this order, None for all but lse that is not
+// there.
+constexpr const char* kMergeRows[] = {"lse",        "max_logit", "entropy", "max_weight",
+                                      "logit_mean", "logit_var", "visible"};
+
+// The views of one such list, called "parts[0].lse" and so on; `names` keeps those.
+template <class Rows>
+void read_rows(Arguments& arguments, const nb::list& arrays, const std::string& prefix, Access access,
+               std::deque<std::string>& names, Rows* const (&rows)[std::size(kMergeRows)]) {
+  for (std::size_t i = 0; i < std::size(kMergeRows); ++i) {
+    const std::string& name = names.emplace_back(prefix + kMergeRows[i]);
+    *rows[i] = i == 0 ? arguments.view<3>(name.c_str(), arrays[1], access, 1)
+                      : arguments.optional<3>(name.c_str(), arrays[i + 1], access, 1);
   }
-  const MutableTensorView out_view = arguments.tensor("out", out, Access::write);
-  const MutableRowView lse_view = arguments.optional<3>("lse", lse, Access::write, 1);
-  without_lock([&] { merge(parts, out_view, lse_view); });
 }
 
-std::string explain_call(nb::handle q, nb::handle k, nb::handle v, nb::handle out, const PythonOptions& options) {
+void merge_call(const nb::list& parts, const nb::list& results, nb::handle threads) {
+  std::deque<std::string> names;
+  Arguments arguments("merge");
+  std::vector<Partial> views;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const nb::list arrays = nb::cast<nb::list>(parts[i]);
+    const std::string prefix = "parts[" + std::to_string(i) + "].";
+    Partial& part = views.emplace_back();
+    part.out = arguments.tensor(names.emplace_back(prefix + "out").c_str(), arrays[0]);
+    read_rows(arguments, arrays, prefix, Access::read, names,
+              {&part.lse, &part.max_logit, &part.entropy, &part.max_weight, &part.logit_mean, &part.logit_var,
+               &part.visible});
+  }
+  Outputs outputs;
+  const MutableTensorView out = arguments.tensor("out", results[0], Access::write);
+  read_rows(arguments, results, "", Access::write, names,
+            {&outputs.lse, &outputs.max_logit, &outputs.entropy, &outputs.max_weight, &outputs.logit_mean,
+             &outputs.logit_var, &outputs.visible});
+  const int most = read_threads(arguments.place("threads"), threads);
+  without_lock([&] { merge(views, out, outputs, most); });
+}
+
+std::string explain_call(nb::handle q, nb::handle k, nb::handle v, const PythonOptions& options) {
   Arguments arguments("attention");
   const TensorView q_view = arguments.tensor("q", q), k_view = arguments.tensor("k", k);
   const TensorView v_view = arguments.tensor("v", v);
-  return explain(q_view, k_view, v_view, arguments.tensor("out", out, Access::write), arguments.options(options));
+  MutableTensorView out{nullptr, q_view.dtype, q_view.shape, {}};  // no memory: only its shape is looked at
+  out.shape[3] = v_view.shape[3];
+  out.strides = contiguous_strides(out.shape);
+  return explain(q_view, k_view, v_view, out, arguments.options(options));
 }
 
 std::pair<std::string, std::vector<std::int64_t>> describe(const char* operation, const char* name, nb::handle object) {
@@ -199,15 +227,13 @@ NB_MODULE(_core, m) {
       },
       nb::arg("run"), nb::arg("size"), "Computes on the threads of an OpenMP library, given two of its functions.");
 
-  m.def("merge", &merge_call, nb::arg("outs"), nb::arg("lses"), nb::arg("out").none(), nb::arg("lse").none(),
+  m.def("merge", &merge_call, nb::arg("parts"), nb::arg("results"), nb::arg("threads").none(),
         "Joins results over disjoint sets of keys.");
 
   m.def(
       "explain",
-      [](nb::handle q, nb::handle k, nb::handle v, nb::handle out, KEEL_OPTIONS) {
-        return explain_call(q, k, v, out, KEEL_OPTION_VALUES);
-      },
-      nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("out").none(), KEEL_OPTION_NAMES,
+      [](nb::handle q, nb::handle k, nb::handle v, KEEL_OPTIONS) { return explain_call(q, k, v, KEEL_OPTION_VALUES); },
+      nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), KEEL_OPTION_NAMES,
       "How attention would serve the call.");
 
   m.def("describe", &describe, nb::arg("operation"), nb::arg("name"), nb::arg("array").none(),

@@ -48,6 +48,15 @@ std::uint64_t read_seed(Place place, nb::handle object) {
   return seed;
 }
 
+int read_threads(Place place, nb::handle object) {
+  if (object.is_none()) return 0;
+  const std::int64_t threads = read_integer(place, object);
+  if (threads < 1 || threads > INT32_MAX) {
+    place.value_error("expected None or at least 1, got " + std::to_string(threads));
+  }
+  return static_cast<int>(threads);
+}
+
 Causal read_causal(Place place, nb::handle object) {
   if (object.is_none() || object.ptr() == Py_False) return Causal::none;
   if (object.ptr() == Py_True) return Causal::top_left;
@@ -119,13 +128,7 @@ Options Arguments::options(const PythonOptions& given) {
   options.k_lengths = list("k_lengths", given.k_lengths);
   options.q_offsets = list("q_offsets", given.q_offsets);
   options.k_offsets = list("k_offsets", given.k_offsets);
-  if (!given.threads.is_none()) {
-    const std::int64_t threads = read_integer(place("threads"), given.threads);
-    if (threads < 1 || threads > INT32_MAX) {
-      place("threads").value_error("expected None or at least 1, got " + std::to_string(threads));
-    }
-    options.threads = static_cast<int>(threads);
-  }
+  options.threads = read_threads(place("threads"), given.threads);
   return options;
 }
 

@@ -52,6 +52,7 @@ Causal read_causal(Place place, nb::handle object);
 double read_number(Place place, nb::handle object);
 std::int64_t read_integer(Place place, nb::handle object);
 std::uint64_t read_seed(Place place, nb::handle object);
+int read_threads(Place place, nb::handle object);  // 0 for None
 
 // Runs `call` without Python's lock; keel::Error becomes TypeError where a dtype is at fault, ValueError for any other
 // wrong argument, MemoryError where memory ran out.

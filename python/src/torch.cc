@@ -121,7 +121,7 @@ bool fits(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
   }
   if (grouped && (k.size(-3) == 0 || q.size(-3) % k.size(-3) != 0)) return false;
   if (!mask.defined()) return true;
-  return mask.dim() <= 4 &&
+  return mask.dim() <= 4 && mask.numel() > 0 &&
          (mask.scalar_type() == at::kBool || mask.scalar_type() == at::kFloat || mask.scalar_type() == type);
 }
 
@@ -185,6 +185,7 @@ class Backward : public torch::autograd::Node {
                       options_of(settings_, x.mask));
     } catch (const Error& error) {  // torch's engine knows its own alone
       if (error.code() == ErrorCode::out_of_memory) C10_THROW_ERROR(OutOfMemoryError, error.what());
+      if (error.code() == ErrorCode::wrong_dtype) C10_THROW_ERROR(TypeError, error.what());
       C10_THROW_ERROR(ValueError, error.what());
     }
     return gradients;

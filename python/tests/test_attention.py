@@ -1,5 +1,7 @@
 """keel.attention, attention_backward and merge on NumPy arrays, against the formula written out in float64."""
 
+import subprocess
+import sys
 import threading
 import time
 
@@ -262,9 +264,50 @@ def test_merge_joins_halves_exactly():
     np.testing.assert_allclose(merged.lse, whole.lse, rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_merge_joins_statistics_and_works_in_place(dtype):
+    q, k, v = arrays((2, 2, 6, 8), (2, 2, 10, 8), (2, 2, 10, 8), dtype=dtype)
+    ask = dict(return_lse=True, return_stats=True)
+    parts = [keel.attention(q, k[:, :, s], v[:, :, s], **ask) for s in (slice(0, 3), slice(3, 10))]
+    whole = keel.attention(q, k, v, **ask)
+    merged = keel.merge(parts, return_stats=True, threads=2)
+    names = [name for name in merged.stats._fields if name != "heads"]
+    tolerance = TOLERANCE[np.dtype(dtype).name]
+    np.testing.assert_allclose(merged.out.astype(float), whole.out.astype(float), rtol=tolerance, atol=tolerance)
+    assert merged.out.dtype == dtype and merged.stats.heads is None and merged.weights is None
+    for name in names:
+        got, want = getattr(merged.stats, name), getattr(whole.stats, name)
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5, err_msg=name)
+        assert got.dtype == want.dtype
+
+    in_place = keel.merge(parts, return_stats=True, out=parts[0])
+    assert in_place.out is parts[0].out and in_place.lse is parts[0].lse
+    np.testing.assert_array_equal(parts[0].out, merged.out)
+    np.testing.assert_array_equal(parts[0].lse, merged.lse)
+    for name in names:
+        assert getattr(in_place.stats, name) is getattr(parts[0].stats, name)
+        np.testing.assert_array_equal(getattr(in_place.stats, name), getattr(merged.stats, name), err_msg=name)
+
+
+def test_merge_keeps_float32_until_the_end():
+    q, k, v = arrays((1, 2, 6, 8), (1, 2, 10, 8), (1, 2, 10, 8), dtype=np.float16)
+    parts = [keel.attention(q, k[:, :, s], v[:, :, s], return_lse=True) for s in (slice(0, 3), slice(3, 10))]
+    total = (parts[0].out.astype(np.float32), parts[0].lse)
+    merged = keel.merge([total, parts[1]], out=total)
+    assert merged.out is total[0] and merged.lse is total[1]
+    np.testing.assert_allclose(total[0], keel.attention(q, k, v).astype(np.float32), atol=2e-3)
+    narrow = np.empty_like(parts[0].out)
+    assert keel.merge([total, parts[1]], out=narrow).out is narrow
+
+
 def test_explain_names_a_kernel():
     q, k, v = arrays((1, 2, 64, 32), (1, 2, 64, 32), (1, 2, 64, 32))
     assert "kernel" in keel.explain(q, k, v, causal=True)
+
+
+def test_explain_needs_no_memory_for_the_result():
+    x = np.broadcast_to(np.float32(1), (1, 64, 2**32, 64))  # 64 TiB
+    assert "kernel" in keel.explain(x, x, x)
 
 
 def test_the_lock_is_released_while_it_computes():
@@ -285,3 +328,34 @@ def test_the_lock_is_released_while_it_computes():
         turns += 1
     thread.join()
     assert turns > 50
+
+
+def test_a_child_forked_while_another_thread_computes_computes_too():
+    code = """
+import os, threading, warnings
+import keel, numpy as np
+warnings.simplefilter("ignore")  # Python's own, about forks beside threads
+x = np.random.default_rng(0).standard_normal((1, 8, 256, 64), dtype=np.float32)
+compute = lambda: keel.attention(x, x, x, threads=2).tobytes()
+expected, stop = compute(), threading.Event()
+def work():
+    while not stop.is_set():
+        compute()
+thread = threading.Thread(target=work)
+thread.start()
+codes = set()
+for _ in range(100):
+    child = os.fork()
+    if child == 0:
+        import signal
+        signal.alarm(30)
+        os._exit(0 if compute() == expected else 1)
+    codes.add(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    if codes != {0}:
+        break
+stop.set()
+thread.join()
+print(codes)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert (ran.stdout, ran.stderr) == ("{0}\n", "")

@@ -1,71 +1,81 @@
 #include "keel/attention.h"
 
-#include <algorithm>
-#include <array>
 #include <new>
 #include <vector>
 
-#include "api/execute.h"
-#include "api/heads.h"
-#include "api/zero.h"
+#include "api/backends.h"
 #include "core/problem.h"
 #include "plan/plan.h"
-#include "reference/reference.h"
-#include "runtime/machine.h"
+#include "runtime/parallel.h"
 
 namespace keel {
 namespace {
 
-// Runs `work`; memory that cannot be had becomes keel::Error.
+Error no_memory(const char* operation) {
+  return {ErrorCode::out_of_memory,
+          std::string("[") + operation + "] expected memory for the workspace, got none from the system"};
+}
+
+// Made when the library is loaded, as a message needs memory too. Throwing one takes none: copies share the text.
+const Error no_memory_for_attention = no_memory("attention"), no_memory_for_backward = no_memory("attention_backward"),
+            no_memory_for_merge = no_memory("merge");
+
+// Runs `work`; memory that cannot be had becomes `error`.
 template <class Work>
-void run(const char* operation, Work work) {
+auto run(const Error& error, Work work) {
   try {
-    work();
+    return work();
   } catch (const std::bad_alloc&) {
-    throw Error(ErrorCode::out_of_memory,
-                std::string("[") + operation + "] expected memory for the workspace, got none from the system");
+    throw error;
   }
+}
+
+template <class AnyProblem>
+std::string explain_problem(const AnyProblem& problem) {
+  std::vector<std::string> reasons;
+  const Plan plan = make_plan(problem, backends(), {.resources = resources(), .reasons = &reasons});
+  return describe(plan, reasons);
 }
 
 }  // namespace
 
 void attention(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
                const Options& options, const Outputs& outputs) {
-  run("attention", [&] {
-    Problem problem = make_problem(q, k, v, out, options, outputs);
-    HeadRows rows(problem);  // gives the problem the row statistics that the heads' are made of
-    if (problem.has_rows()) execute(problem, make_plan(problem, machine()));
-    rows.reduce(problem);
+  run(no_memory_for_attention, [&] {
+    const Problem problem = make_problem(q, k, v, out, options, outputs);
+    make_plan(problem, backends(), {.resources = resources()}).call->execute();
   });
 }
 
 void attention_backward(const BackwardInputs& inputs, const Gradients& gradients, const Options& options) {
-  run("attention_backward", [&] {
+  run(no_memory_for_backward, [&] {
     const BackwardProblem problem = make_backward_problem(inputs, gradients, options);
-    if (!problem.forward.has_pairs()) {  // sums over nothing; those over a dimension of size 0 have memory still
-      zero(gradients.dq);
-      zero(gradients.dk);
-      zero(gradients.dv);
-      zero(gradients.dbias);
-      zero(gradients.dscale);
-      zero(gradients.dsinks);
-      return;
-    }
-    execute(problem, make_plan(problem, machine()));
+    make_plan(problem, backends(), {.resources = resources()}).call->execute();
   });
 }
 
-void merge(std::span<const Partial> parts, const MutableTensorView& out, const MutableRowView& lse) {
-  run("merge", [&] { reference::merge(make_merge_problem(parts, out, lse)); });
+void merge(std::span<const Partial> parts, const MutableTensorView& out, const Outputs& outputs, int threads) {
+  run(no_memory_for_merge, [&] {
+    const MergeProblem problem = make_merge_problem(parts, out, outputs, threads);
+    make_plan(problem, backends(), {.resources = resources()}).call->execute();
+  });
 }
 
 std::string explain(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
                     const Options& options, const Outputs& outputs) {
-  const Problem problem = make_problem(q, k, v, out, options, outputs, Pointers::ignored);
-  if (!problem.has_rows()) return "nothing to compute: there are no rows\n";
-  std::vector<std::string> reasons;
-  const Plan plan = make_plan(problem, machine(), {}, &reasons);
-  return describe(plan, reasons);
+  return run(no_memory_for_attention, [&]() -> std::string {
+    const Problem problem = make_problem(q, k, v, out, options, outputs, Pointers::ignored);
+    if (!problem.has_rows()) return "nothing to compute: there are no rows\n";
+    return explain_problem(problem);
+  });
+}
+
+std::string explain(const BackwardInputs& inputs, const Gradients& gradients, const Options& options) {
+  return run(no_memory_for_backward, [&]() -> std::string {
+    const BackwardProblem problem = make_backward_problem(inputs, gradients, options, Pointers::ignored);
+    if (!problem.forward.has_pairs()) return "nothing to compute: no query has a key\n";
+    return explain_problem(problem);
+  });
 }
 
 const char* version() { return KEEL_VERSION; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <exception>
 #include <new>
@@ -12,24 +13,30 @@
 
 namespace {
 
-thread_local std::string last_error;
+// Nothing here may need memory: the message may be that there is none.
+thread_local char last_error[1024] = "";
+
+keel_status fail(keel_status status, const char* message) noexcept {
+  const std::size_t size = std::min(std::strlen(message), sizeof(last_error) - 1);
+  std::memcpy(last_error, message, size);
+  last_error[size] = '\0';
+  return status;
+}
 
 // Runs `work` and turns what it throws into a status and a message.
 template <class Work>
 keel_status guarded(Work work) noexcept {
   try {
-    last_error.clear();
+    last_error[0] = '\0';
     work();
     return KEEL_OK;
   } catch (const keel::Error& error) {
-    last_error = error.what();
-    return error.code() == keel::ErrorCode::out_of_memory ? KEEL_OUT_OF_MEMORY : KEEL_INVALID_ARGUMENT;
+    return fail(error.code() == keel::ErrorCode::out_of_memory ? KEEL_OUT_OF_MEMORY : KEEL_INVALID_ARGUMENT,
+                error.what());
   } catch (const std::bad_alloc&) {
-    last_error = "expected memory, got none from the system";
-    return KEEL_OUT_OF_MEMORY;
+    return fail(KEEL_OUT_OF_MEMORY, "expected memory, got none from the system");
   } catch (const std::exception& error) {
-    last_error = error.what();
-    return KEEL_INTERNAL;
+    return fail(KEEL_INTERNAL, error.what());
   }
 }
 
@@ -97,6 +104,29 @@ keel::Options to_options(const keel_options* o, const char* operation) {
   return options;
 }
 
+// The library writes these statistics where the caller wants them: both structures are the same in memory.
+#define KEEL_SAME_PLACE(field) (offsetof(keel::HeadStatistics, field) == offsetof(keel_head_statistics, field))
+static_assert(sizeof(keel::HeadStatistics) == sizeof(keel_head_statistics) && KEEL_SAME_PLACE(max_logit) &&
+              KEEL_SAME_PLACE(mean_entropy) && KEEL_SAME_PLACE(min_entropy) && KEEL_SAME_PLACE(normalised_entropy) &&
+              KEEL_SAME_PLACE(saturated) && KEEL_SAME_PLACE(rows));
+#undef KEEL_SAME_PLACE
+
+// What a call is asked to report.
+keel::Outputs to_outputs(const keel_outputs* o, const char* operation) {
+  if (o == nullptr) return {};
+  check_list(o->heads, o->heads_count, operation, "heads");
+  return {.lse = to_view<3>(o->lse),
+          .max_logit = to_view<3>(o->max_logit),
+          .entropy = to_view<3>(o->entropy),
+          .max_weight = to_view<3>(o->max_weight),
+          .logit_mean = to_view<3>(o->logit_mean),
+          .logit_var = to_view<3>(o->logit_var),
+          .visible = to_view<3>(o->visible),
+          .weights = to_view<4>(o->weights),
+          .heads = {reinterpret_cast<keel::HeadStatistics*>(o->heads), static_cast<std::size_t>(o->heads_count)},
+          .saturation_threshold = o->saturation_threshold};
+}
+
 }  // namespace
 
 extern "C" {
@@ -132,33 +162,9 @@ void keel_outputs_init(keel_outputs* outputs) {
 keel_status keel_attention(const keel_view* q, const keel_view* k, const keel_view* v, const keel_view* out,
                            const keel_options* options, const keel_outputs* outputs) {
   return guarded([&] {
-    keel::Outputs requests;
-    std::vector<keel::HeadStatistics> heads;
-    if (outputs != nullptr) {
-      requests.lse = to_view<3>(outputs->lse);
-      requests.max_logit = to_view<3>(outputs->max_logit);
-      requests.entropy = to_view<3>(outputs->entropy);
-      requests.max_weight = to_view<3>(outputs->max_weight);
-      requests.logit_mean = to_view<3>(outputs->logit_mean);
-      requests.logit_var = to_view<3>(outputs->logit_var);
-      requests.visible = to_view<3>(outputs->visible);
-      requests.weights = to_view<4>(outputs->weights);
-      requests.saturation_threshold = outputs->saturation_threshold;
-      check_list(outputs->heads, outputs->heads_count, "attention", "heads");
-      if (static_cast<std::uint64_t>(outputs->heads_count) > heads.max_size()) {
-        refuse("attention",
-               "heads: expected a count that memory can hold, got " + std::to_string(outputs->heads_count));
-      }
-      heads.resize(static_cast<std::size_t>(outputs->heads_count));
-      requests.heads = heads;
-    }
     keel::attention(input(present(q, "attention", "q")), input(present(k, "attention", "k")),
                     input(present(v, "attention", "v")), to_view<4>(present(out, "attention", "out")),
-                    to_options(options, "attention"), requests);
-    for (std::size_t i = 0; i < heads.size(); ++i) {
-      outputs->heads[i] = {heads[i].max_logit,          heads[i].mean_entropy, heads[i].min_entropy,
-                           heads[i].normalised_entropy, heads[i].saturated,    heads[i].rows};
-    }
+                    to_options(options, "attention"), to_outputs(outputs, "attention"));
   });
 }
 
@@ -184,17 +190,26 @@ keel_status keel_attention_backward(const keel_backward_inputs* inputs, const ke
   });
 }
 
-keel_status keel_merge(const keel_partial* parts, int64_t count, const keel_view* out, const keel_view* lse) {
+keel_status keel_merge(const keel_partial* parts, int64_t count, const keel_view* out, const keel_outputs* outputs,
+                       int threads) {
   return guarded([&] {
     check_list(parts, count, "merge", "parts");
     std::vector<keel::Partial> list;
-    for (int64_t i = 0; i < count; ++i) list.push_back({input(parts[i].out), to_view<3>(parts[i].lse)});
-    keel::merge(list, to_view<4>(present(out, "merge", "out")),
-                lse != nullptr ? to_view<3>(*lse) : keel::MutableRowView{});
+    for (const keel_partial& part : std::span(parts, static_cast<std::size_t>(count))) {
+      list.push_back({.out = input(part.out),
+                      .lse = to_view<3>(part.lse),
+                      .max_logit = to_view<3>(part.max_logit),
+                      .entropy = to_view<3>(part.entropy),
+                      .max_weight = to_view<3>(part.max_weight),
+                      .logit_mean = to_view<3>(part.logit_mean),
+                      .logit_var = to_view<3>(part.logit_var),
+                      .visible = to_view<3>(part.visible)});
+    }
+    keel::merge(list, to_view<4>(present(out, "merge", "out")), to_outputs(outputs, "merge"), threads);
   });
 }
 
-const char* keel_last_error(void) { return last_error.c_str(); }
+const char* keel_last_error(void) { return last_error; }
 
 const char* keel_version(void) { return keel::version(); }
 

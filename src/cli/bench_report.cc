@@ -136,7 +136,7 @@ Cells cells_of(const Result& result) {
   const double seconds = summary_of(result, [](const Repeat& r) { return r.seconds; }).median;
   const auto number = [&](double x) { return number_text(row.metric, x); };
   const bool spread = result.repeats.size() > 1;
-  cells.push_back(fmt::format("{}", result.plan.threads));
+  cells.push_back(fmt::format("{}", result.threads));
   cells.push_back(duration_text(seconds));
   cells.push_back(fmt::format("{:.1f}", result.flops / seconds * 1e-9));
   cells.push_back(number(value.median) + " " + unit_text(row));
@@ -180,12 +180,12 @@ Json row_json(const Result& result) {
   }
   const Summary value = values_of(result);
   const Summary seconds = summary_of(result, [](const Repeat& r) { return r.seconds; });
-  json["threads"] = result.plan.threads;
-  json["target"] = hwy::TargetName(result.plan.target);
-  json["plan"] = describe(result.plan, {});
+  json["threads"] = result.threads;
+  json["target"] = hwy::TargetName(result.target);
+  json["plan"] = result.plan;
   json["flops"] = result.flops;
   json["key_value_bytes"] = result.key_value_bytes;
-  json["workspace_bytes"] = result.plan.workspace_bytes;
+  json["workspace_bytes"] = result.workspace_bytes;
   if (row.metric == Metric::extra_bytes) {
     json["resident_growth_bytes"] = result.resident_growth ? Json(*result.resident_growth) : Json(nullptr);
   }
@@ -223,7 +223,7 @@ std::string bench_table(const bench::Measurements& m) {
   return text + '\n' + table_text(rows);
 }
 
-nlohmann::ordered_json bench_json(const bench::Measurements& m, const bench::Discipline& discipline, bool quick) {
+nlohmann::ordered_json bench_json(const bench::Measurements& m, const bench::Procedure& procedure, bool quick) {
   const Machine& facts = machine();
   Json json = {{"keel", version()},
                {"machine",
@@ -234,11 +234,11 @@ nlohmann::ordered_json bench_json(const bench::Measurements& m, const bench::Dis
                  {"l2_bytes", facts.l2_bytes},
                  {"l3_bytes", facts.l3_bytes}}},
                {"settings",
-                {{"repeats", discipline.repeats},
+                {{"repeats", procedure.repeats},
                  {"quick", quick},
-                 {"seed", discipline.seed},
-                 {"sample_seconds", discipline.sample_seconds},
-                 {"yardstick_seconds", discipline.yardstick_seconds}}},
+                 {"seed", procedure.seed},
+                 {"sample_seconds", procedure.sample_seconds},
+                 {"yardstick_seconds", procedure.yardstick_seconds}}},
                {"seconds", m.seconds},
                {"yardsticks", Json::array()},
                {"rows", Json::array()}};

@@ -54,4 +54,14 @@ inline bool are_apart(const Span& a, const Span& b) {
 // such as the q, k and v of one packed array are told apart.
 bool share_memory(const Layout& a, const Layout& b);
 
+// Strides that take nobody anywhere may be any number, and were not checked: those of a view that is not given, and
+// along dimensions of size 0 or 1. They become those of a plain array, so that no offset made of them overflows.
+template <std::size_t Rank, class Pointer>
+void tidy(BasicView<Rank, Pointer>& view) {
+  if (!view.given()) view = {};
+  for (std::size_t i = 0; i < Rank; ++i) {
+    if (view.shape[i] <= 1) view.strides[i] = i + 1 == Rank ? 1 : 0;
+  }
+}
+
 }  // namespace keel

@@ -37,9 +37,10 @@ HWY_INLINE void WriteStatistics(const ForwardHead& head, std::int64_t g, std::in
     put(head.entropy, masked ? 0.0 : entropy < 0 ? 0.0 : entropy);
   }
   if (head.logit_mean.data != nullptr || head.logit_var.data != nullptr) {
-    const bool whole = state.counted == static_cast<double>(state.visible);  // else a visible score is −inf, or all NaN
-    put(head.logit_mean, masked ? 0.0 : std::isnan(max) ? NAN : whole ? state.mean * kLn2 : state.mean - INFINITY);
-    put(head.logit_var, masked ? 0.0 : whole ? state.squares / state.counted * kLn2 * kLn2 : NAN);
+    const bool undefined = !masked && !(max > -INFINITY);  // a NaN, or nothing but −inf by arithmetic
+    const bool none = state.counted == 0;
+    put(head.logit_mean, undefined ? NAN : none ? 0.0 : state.mean * kLn2);
+    put(head.logit_var, undefined ? NAN : none ? 0.0 : state.squares / state.counted * kLn2 * kLn2);
   }
   if (head.visible.data != nullptr) {
     static_cast<std::int64_t*>(head.visible.data)[g * head.visible.head_stride + i * head.visible.row_stride] =
@@ -57,7 +58,7 @@ HWY_INLINE bool Reports(const ForwardHead& head) {
 // Ends a row: its sink joins, staying in m and l for the weights, and its statistics are written. Returns what its
 // output must be multiplied by.
 template <class T>
-HWY_INLINE T FinishRow(const ForwardCall& call, const ForwardHead& head, const RowPlace& place, bool reports,
+HWY_INLINE T FinishRow(const Call& call, const ForwardHead& head, const RowPlace& place, bool reports,
                        RowState<T>& state) {
   const T m = state.m;  // without the sink, as is what follows
   const bool undefined = state.l != state.l && m != static_cast<T>(INFINITY);
@@ -77,10 +78,10 @@ HWY_INLINE T FinishRow(const ForwardCall& call, const ForwardHead& head, const R
 
 // Writes the rows of a task.
 template <class T>
-void WriteRows(const ForwardCall& call, const ForwardTask& task, const States<T>& states, std::int64_t ldv) {
+void WriteRows(const Call& call, const ForwardTask& task, const States<T>& states, std::int64_t ldv) {
   const ForwardHead& head = *task.head;
   const bool reports = Reports(head);
-  WithType<T>(call.dtype, [&](auto* type) {
+  WithType<T>(call.out.dtype, [&](auto* type) {
     using S = std::remove_const_t<std::remove_pointer_t<decltype(type)>>;
     S* const out = static_cast<S*>(head.out.data);
     RowPlace place(task.row_begin, call.group);

@@ -23,8 +23,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/dropout.h"
 #include "cpu/decode-inl.h"
+#include "cpu/dropout-inl.h"
 #include "cpu/epilogue-inl.h"
 #include "cpu/forward.h"
 #include "cpu/gemm-inl.h"
@@ -121,7 +121,7 @@ class ForwardTaskRunner {
   Range ScoreStrip(const Strip& strip, std::int64_t first) {
     const auto& [r, rows, needed, tile] = strip;
     const std::int64_t width = scratch_.panel;
-    const Range panels = {needed.begin / width, (needed.end + width - 1) / width};
+    const Range panels = {needed.begin / width, hwy::DivCeil(needed.end, width)};
     std::int64_t panel = panels.begin;
     if (rows_ <= kRowTile) panel += StreamScores(rows, needed, first);
     for (; panel < panels.end; ++panel) {
@@ -131,15 +131,20 @@ class ForwardTaskRunner {
         PackPanel<T>(call_.dtype, head_.k, j, keys, call_.d_k, width, packed);
         scratch_.packed[panel] = 1;
       }
-      AskForDenseTerms(call_, head_, task_.row_begin + r, rows, needed, first, panel * width);
+      PrefetchDenseTerms(call_, head_, task_.row_begin + r, rows, needed, first, panel * width);
       // Of a tile's last panel only the vectors that hold a key; what else s has there is hidden with the masks.
       for (std::int64_t x = 0; x < rows; x += kRowTile) {
         const Range seen = Clip(tile[x / kRowTile], {panel * width, (panel + 1) * width});
         if (seen.empty()) continue;
-        const std::int64_t vectors = (seen.end - panel * width + scratch_.lanes - 1) / scratch_.lanes;
-        Scores<T>(static_cast<int>(std::min<std::int64_t>(kRowTile, rows - x)), scratch_.q + (r + x) * scratch_.ldq,
-                  scratch_.ldq, packed, call_.d_k, vectors, scratch_.s + x * scratch_.lds + panel * width,
-                  scratch_.lds);
+        const Product<T> scores = {.rows = static_cast<int>(std::min<std::int64_t>(kRowTile, rows - x)),
+                                   .a = scratch_.q + (r + x) * scratch_.ldq,
+                                   .lda = scratch_.ldq,
+                                   .b = packed,
+                                   .ldb = width,
+                                   .k = call_.d_k,
+                                   .c = scratch_.s + x * scratch_.lds + panel * width,
+                                   .ldc = scratch_.lds};
+        MultiplyMatrices<Into::kSet, false>(scores, hwy::DivCeil(seen.end - panel * width, scratch_.lanes));
       }
     }
     return {panels.begin * width, panels.end * width};
@@ -150,14 +155,25 @@ class ForwardTaskRunner {
     const std::int64_t begin = needed.begin / scratch_.panel * scratch_.panel;
     std::int64_t done = 0;
     WithType<T>(call_.dtype, [&](auto* type) {
+      using S = std::remove_const_t<std::remove_pointer_t<decltype(type)>>;
       const Rows& from = head_.k;
-      const auto* const k = static_cast<decltype(type)>(from.data) + (first + begin) * from.row_stride;
-      const int few = static_cast<int>(rows);
-      done = StreamedScores(few, scratch_.q_columns, k, from.row_stride, from.column_stride, call_.d_k,
-                            (needed.end - begin) / scratch_.panel * scratch_.panel, scratch_.s + begin, scratch_.lds);
-      if (const std::int64_t left = needed.end - begin - done; left > 0 && left <= kFewKeys) {
-        FewScores(few, scratch_.q, scratch_.ldq, k + done * from.row_stride, from.row_stride, from.column_stride,
-                  call_.d_k, left, scratch_.s + begin + done, scratch_.lds);
+      ScoresInPlace<T, S> scores = {.rows = static_cast<int>(rows),
+                                    .q = scratch_.q_columns,
+                                    .k = static_cast<const S*>(from.data) + (first + begin) * from.row_stride,
+                                    .stride = from.row_stride,
+                                    .column_stride = from.column_stride,
+                                    .d_k = call_.d_k,
+                                    .keys = (needed.end - begin) / scratch_.panel * scratch_.panel,
+                                    .s = scratch_.s + begin,
+                                    .lds = scratch_.lds};
+      done = StreamedScores(scores);
+      if (const std::int64_t left = needed.end - begin - done; left > 0 && left <= kKeysNotWorthPacking) {
+        scores.q = scratch_.q;
+        scores.ldq = scratch_.ldq;
+        scores.k += done * from.row_stride;
+        scores.keys = left;
+        scores.s += done;
+        ScoresOneByOne(scores);
         done += scratch_.panel;
       }
     });
@@ -246,7 +262,7 @@ class ForwardTaskRunner {
     }
     if (call_.dropout > 0) ApplyDropout<T>(dropout_, head_, row, s);
     const MutableRows& w = head_.weights;
-    StoreRow<T>(call_.weights_dtype, w.data,
+    StoreRow<T>(call_.weights.dtype, w.data,
                 row.g * w.head_stride + row.i * w.row_stride + (row.first + row.seen.begin) * w.column_stride,
                 w.column_stride, row.seen.end - row.seen.begin, T{1}, s + row.seen.begin);
   }
@@ -254,7 +270,7 @@ class ForwardTaskRunner {
   void ZeroColumns(std::int64_t at, std::int64_t begin, std::int64_t end) {
     std::fill_n(scratch_.s, scratch_.lds, T{0});
     for (std::int64_t j = begin; j < end; j += scratch_.lds) {
-      StoreRow<T>(call_.weights_dtype, head_.weights.data, at + j * head_.weights.column_stride,
+      StoreRow<T>(call_.weights.dtype, head_.weights.data, at + j * head_.weights.column_stride,
                   head_.weights.column_stride, std::min(scratch_.lds, end - j), T{1}, scratch_.s);
     }
   }
@@ -272,8 +288,8 @@ class ForwardTaskRunner {
 
 template <class T>
 void RunForward(const ForwardCall& call, const ForwardTask& task, std::byte* workspace) {
-  if (call.moments) return ForwardTaskRunner<T, true, true>(call, task, workspace).Run();
-  if (call.entropy) return ForwardTaskRunner<T, true, false>(call, task, workspace).Run();
+  if (call.keeps_moments) return ForwardTaskRunner<T, true, true>(call, task, workspace).Run();
+  if (call.keeps_entropy) return ForwardTaskRunner<T, true, false>(call, task, workspace).Run();
   ForwardTaskRunner<T, false, false>(call, task, workspace).Run();
 }
 
@@ -294,8 +310,6 @@ void FinishSplit(const ForwardCall& call, const ForwardTask& task, std::int64_t 
 template <class T>
 ForwardKernel MakeForwardKernel() {
   ForwardKernel kernel;
-  kernel.lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
-  kernel.row_tile = kRowTile;
   kernel.workspace_bytes = [](const ForwardCall& call) { return Scratch<T>(call, nullptr).bytes; };
   kernel.partial_bytes = [](const ForwardCall& call, std::int64_t rows) {
     return PartialBytes<T>(rows, Scratch<T>(call, nullptr).ldv);

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/masked_score.h"
 #include "reference/reference.h"
 #include "reference/row.h"
 
@@ -20,19 +21,24 @@ void report(const Outputs& out, const Row& row, std::int64_t b, std::int64_t h, 
   put(out.lse, row.lse);
   put(out.max_logit, row.m);
   put(out.max_weight, row.p_max);
-  double entropy = -x_log_x(row.p_sink), mean = 0.0, var = 0.0;
+  double entropy = -x_log_x(row.p_sink);
   for (const double p : row.p) entropy -= x_log_x(p);
+  put(out.entropy, masked ? 0.0 : entropy);
+
+  const auto counts = [&](std::size_t j) { return row.visible[j] && !(row.s[j] <= kMaskedScore); };
   const double from = std::isfinite(row.m) ? row.m : 0.0;  // equal scores then have variance 0, however large they are
+  double number = 0.0, mean = 0.0, var = 0.0;
+  for (std::size_t j = 0; j < row.s.size(); ++j) number += counts(j) ? 1.0 : 0.0;
   for (std::size_t j = 0; j < row.s.size(); ++j) {
-    if (row.visible[j]) mean += (row.s[j] - from) / static_cast<double>(row.count);
+    if (counts(j)) mean += (row.s[j] - from) / number;
   }
   for (std::size_t j = 0; j < row.s.size(); ++j) {
     const double d = row.s[j] - from - mean;
-    if (row.visible[j]) var += d * d / static_cast<double>(row.count);
+    if (counts(j)) var += d * d / number;
   }
-  put(out.entropy, masked ? 0.0 : entropy);
-  put(out.logit_mean, masked ? 0.0 : from + mean);
-  put(out.logit_var, var);
+  const bool undefined = !masked && row.m == -INFINITY;  // nothing but −inf, by arithmetic
+  put(out.logit_mean, undefined ? NAN : number == 0.0 ? 0.0 : from + mean);
+  put(out.logit_var, undefined ? NAN : var);
 }
 
 }  // namespace
@@ -67,32 +73,6 @@ void attention(const Problem& problem) {
             store_at(outputs.weights, weight, b, h, iq, j);
           }
         }
-      }
-    }
-  }
-}
-
-void merge(const MergeProblem& problem) {
-  const auto& shape = problem.out.shape;
-  if (shape[0] == 0 || shape[1] == 0 || shape[2] == 0) return;  // the loops below may otherwise be 2^80 turns long
-  if (shape[3] == 0 && !problem.lse.given()) return;
-  std::vector<double> o(static_cast<std::size_t>(shape[3]));
-  for (std::int64_t b = 0; b < shape[0]; ++b) {
-    for (std::int64_t h = 0; h < shape[1]; ++h) {
-      for (std::int64_t i = 0; i < shape[2]; ++i) {
-        double top = -INFINITY, l = 0.0;
-        for (const Partial& part : problem.parts) top = std::fmax(top, load_at(part.lse, b, h, i));
-        o.assign(o.size(), 0.0);
-        for (const Partial& part : problem.parts) {
-          const double lse = load_at(part.lse, b, h, i);
-          if (lse == -INFINITY) continue;  // saw no key
-          const double w = std::exp(lse - top);
-          l += w;
-          for (std::int64_t c = 0; c < shape[3]; ++c) o[c] += w * load_at(part.out, b, h, i, c);
-        }
-        const bool masked = top == -INFINITY && l == 0.0;
-        for (std::int64_t c = 0; c < shape[3]; ++c) store_at(problem.out, masked ? 0.0 : o[c] / l, b, h, i, c);
-        if (problem.lse.given()) store_at(problem.lse, masked ? -INFINITY : top + std::log(l), b, h, i);
       }
     }
   }

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "core/dropout.h"
@@ -20,7 +22,7 @@ inline std::vector<double> head_rows(const TensorView& x, std::int64_t batch, st
   return copy;
 }
 
-// One query row of one head, from the scores to the weights. Vectors hold a value a key of the entry; what masks hide
+// One query row of one head, from the scores to the weights. Vectors hold one value per key of the entry; what masks hide
 // is 0 everywhere and has `visible` false, whatever k holds there.
 struct Row {
   std::vector<char> visible;
@@ -38,11 +40,29 @@ struct Row {
   double sink = 0.0;
 };
 
+// The weights of a row over a slice of the keys, whose lse over all keys is known.
+inline void take_lse(double lse, Row& row) {
+  row.lse = lse;
+  row.p_max = std::exp(row.m - lse);
+  row.p_sink = std::exp(row.sink - lse);
+  for (std::size_t j = 0; j < row.p.size(); ++j) row.p[j] = row.visible[j] ? std::exp(row.s[j] - lse) : 0.0;
+}
+
 // Whether mask and bias leave key j to query i, both counted in the tensors' rows.
 inline bool allowed(const Problem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
   const Options& o = problem.options;
   if (o.mask.given() && load_at(o.mask, b, h, i, j) == 0.0) return false;
   return !(o.bias.given() && load_at(o.bias, b, h, i, j) == -INFINITY);
+}
+
+// The bias of key j for query i. Kernels keep scores in units of log 2, where a finite bias stays finite: beyond what
+// the type of sums can hold there, ±2.36e38 in f32, it counts as that.
+inline double bias_at(const Problem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
+  const double bias = load_at(problem.options.bias, b, h, i, j);
+  const double most = accumulation_dtype(problem.dtype) == DType::f64 ? std::numeric_limits<double>::max()
+                                                                      : std::numeric_limits<float>::max();
+  constexpr double kLn2 = 0.693147180559945309417;
+  return std::isinf(bias) ? bias : std::clamp(bias, -most * kLn2, most * kLn2);
 }
 
 // Row i of entry e, head h; q (d_k) and k (k_len, d_k) as float64. Pass numbers are those of backward.cc.
@@ -62,11 +82,11 @@ inline void compute_row(const Problem& problem, std::int64_t e, std::int64_t h, 
   row.sink = o.sinks.given() ? load_at(o.sinks, h) : -INFINITY;
   row.scale = o.scale_tensor.given() ? load_at(o.scale_tensor, b, h, iq) : problem.scale;
   const double alibi = o.alibi.given() ? load_at(o.alibi, h) : 0.0;
-  const std::int64_t at = i + problem.diagonal(entry);
+  const std::int64_t at = i + entry.diagonal;
 
   // pass 1: scores.   s = scale·(q·k) → softcap → + bias → + ALiBi
   bool nan = false;
-  const KeyRange keys = problem.key_range(entry, i);
+  const KeyRange keys = problem.sequences.key_range(entry, i);
   for (std::int64_t j = keys.begin; j < keys.end; ++j) {
     const std::int64_t jk = entry.k_begin + j;
     if (!allowed(problem, b, h, iq, jk)) continue;
@@ -79,7 +99,7 @@ inline void compute_row(const Problem& problem, std::int64_t e, std::int64_t h, 
       s = *o.softcap * t;
       row.slope[j] = 1.0 - t * t;
     }
-    if (o.bias.given()) s += load_at(o.bias, b, h, iq, jk);
+    if (o.bias.given()) s += bias_at(problem, b, h, iq, jk);
     if (o.alibi.given()) s -= alibi * static_cast<double>(std::abs(at - j));
     row.visible[j] = 1;
     row.dot[j] = dot;
@@ -104,7 +124,7 @@ inline void compute_row(const Problem& problem, std::int64_t e, std::int64_t h, 
   for (std::int64_t j = keys.begin; j < keys.end; ++j) {
     if (!row.visible[j]) continue;
     row.p[j] /= l;
-    row.z[j] = o.dropout > 0.0 ? dropout.multiplier(e, h, i, j) : 1.0;  // pass 3: dropout
+    row.z[j] = o.dropout > 0.0 ? dropout.multiplier(e, h, entry.q_position + i, entry.k_position + j) : 1.0;  // pass 3: dropout
   }
 }
 

@@ -3,7 +3,9 @@
 #include <hwy/targets.h>
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
+#include <memory>
 #include <thread>
 
 #if defined(__linux__)
@@ -83,9 +85,14 @@ Machine look() {
 
 }  // namespace
 
+// Without a lock, which a child that is forked during the first look would find held. Two threads may both look.
 const Machine& internal::machine() {
-  static const Machine found = look();
-  return found;
+  static std::atomic<const Machine*> found = nullptr;
+  const Machine* known = found;
+  if (known != nullptr) return *known;
+  auto looked = std::make_unique<const Machine>(look());
+  if (found.compare_exchange_strong(known, looked.get())) known = looked.release();
+  return *known;
 }
 
 }  // namespace keel

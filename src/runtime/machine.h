@@ -26,4 +26,12 @@ KEEL_API const Machine& machine();
 
 }  // namespace internal
 
+// What a call may use: the machine, and the team of threads that the program gave to use_team().
+struct Resources {
+  const Machine* machine = nullptr;
+  int team_threads = 0;  // 0: no team
+
+  bool has_team(int threads) const { return threads <= team_threads; }
+};
+
 }  // namespace keel

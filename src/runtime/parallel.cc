@@ -22,6 +22,14 @@ namespace {
 std::atomic<decltype(Team::size)> team_size = nullptr;
 std::atomic<decltype(Team::run)> team_run = nullptr;
 
+// Of its parent's threads a forked child has one. The team is left behind; and oneTBB, once it was used, waits for ever
+// for a lock that another thread held at the fork, so that the child is alone from then on.
+std::atomic<bool> tbb_used = false, alone = false;
+[[maybe_unused]] const int forks = pthread_atfork(nullptr, nullptr, [] {
+  team_run = nullptr;
+  alone = tbb_used.load();
+});
+
 // Calls body() on at most `workers` threads of those that run(…, threads, …) starts. A team is asked for all of its
 // threads (0), as its own programs do, since one of another size would be made anew for the next; those that are too
 // many leave at once.
@@ -92,17 +100,23 @@ void run_on(int workers, const Body& body) {
 }  // namespace
 
 void use_team(Team team) {
-  [[maybe_unused]] static const int forks = pthread_atfork(nullptr, nullptr, [] { team_run = nullptr; });
   team_size = team.size;
   team_run = team.size != nullptr ? team.run : nullptr;
 }
 
-bool has_team(int threads) { return team_run != nullptr && threads <= team_size.load()(); }
+Resources resources() {
+  const auto size = team_size.load();
+  return {&machine(), team_run != nullptr && size != nullptr ? size() : 0};
+}
 
 void internal::parallel_tasks(std::int64_t count, int threads, const std::function<void(std::int64_t)>& work) {
   int workers = static_cast<int>(std::min<std::int64_t>(threads, count));
-  const bool by_team = workers > 1 && has_team(workers);
-  if (workers > 1 && !by_team) workers = std::min(workers, allowed_threads());
+  const bool by_team = workers > 1 && resources().has_team(workers);
+  if (!by_team && alone) workers = 1;
+  if (workers > 1 && !by_team) {
+    tbb_used = true;
+    workers = std::min(workers, allowed_threads());
+  }
   if (workers <= 1) {
     for (std::int64_t i = 0; i < count; ++i) work(i);
     return;

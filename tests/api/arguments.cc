@@ -139,8 +139,14 @@ void for_views(BackwardArguments& a, Visit visit) {
 }
 template <class Visit>
 void for_views(MergeArguments& a, Visit visit) {
-  for (Partial& part : a.parts) visit(part.out), visit(part.lse);
-  visit(a.out), visit(a.lse);
+  for (Partial& part : a.parts) {
+    visit(part.out), visit(part.lse), visit(part.max_logit), visit(part.entropy), visit(part.max_weight);
+    visit(part.logit_mean), visit(part.logit_var), visit(part.visible);
+  }
+  visit(a.out);
+  Outputs& o = a.outputs;
+  visit(o.lse), visit(o.max_logit), visit(o.entropy), visit(o.max_weight), visit(o.logit_mean), visit(o.logit_var);
+  visit(o.visible);
 }
 
 template <class Arguments>
@@ -350,14 +356,46 @@ MergeArguments random_merge(Generator& random, Arena& arena, bool& must_fail) {
   const std::array<std::int64_t, 3> rows = {shape[0], shape[1], shape[2]};
   const DType dtype = random.pick(kFloats), side = accumulation_dtype(dtype);
   MergeArguments a;
-  for (int n = static_cast<int>(random.integer(0, 5)); n > 0; --n) {
-    a.parts.push_back({placed<TensorView>(arena, 2 * n, random.chance(0.5) ? dtype : side, shape),
-                       placed<RowView>(arena, 2 * n + 1, side, rows)});
+  const auto chance = [&] { return random.chance(0.4); };
+  // What is asked for, parts have; some of what is not, too.
+  struct Pair {
+    RowView Partial::*part;
+    MutableRowView Outputs::*result;
+    DType dtype;
+    bool wanted;
+  };
+  const Pair pairs[] = {{&Partial::lse, &Outputs::lse, side, chance()},
+                        {&Partial::max_logit, &Outputs::max_logit, side, chance()},
+                        {&Partial::entropy, &Outputs::entropy, side, chance()},
+                        {&Partial::max_weight, &Outputs::max_weight, side, chance()},
+                        {&Partial::logit_mean, &Outputs::logit_mean, side, chance()},
+                        {&Partial::logit_var, &Outputs::logit_var, side, chance()},
+                        {&Partial::visible, &Outputs::visible, DType::i64, chance()}};
+  int slot = 0;
+  a.out = placed<MutableTensorView>(arena, slot++, dtype, shape);
+  for (const Pair& pair : pairs) {
+    if (pair.wanted) a.outputs.*pair.result = placed<MutableRowView>(arena, slot, pair.dtype, rows);
+    ++slot;
   }
-  a.out = placed<MutableTensorView>(arena, 20, dtype, shape);
-  if (random.chance(0.6)) a.lse = placed<MutableRowView>(arena, 21, side, rows);
+  const bool moments = a.outputs.logit_mean.given() || a.outputs.logit_var.given();
+  for (int n = static_cast<int>(random.integer(0, 5)); n > 0; --n) {
+    Partial& part = a.parts.emplace_back();
+    part.out = placed<TensorView>(arena, slot++, random.chance(0.5) ? dtype : side, shape);
+    for (const Pair& pair : pairs) {
+      const bool needed = pair.wanted || pair.part == &Partial::lse ||
+                          (moments && (pair.part == &Partial::logit_mean || pair.part == &Partial::visible));
+      if (needed || chance()) part.*pair.part = placed<RowView>(arena, slot, pair.dtype, rows);
+      ++slot;
+    }
+  }
+  if (!a.parts.empty() && chance()) {  // in place of a part, where its dtype allows it
+    Partial& part = a.parts[static_cast<std::size_t>(random.integer(0, std::ssize(a.parts) - 1))];
+    part.out.data = a.out.data;
+    if (a.outputs.entropy.given()) part.entropy.data = a.outputs.entropy.data;
+  }
+  a.threads = static_cast<int>(random.chance(0.05) ? random.integer(-3, -1) : random.integer(0, 3));
   spoil_views(random, arena, a);
-  must_fail = any_hopeless(a) || a.parts.empty() || hopeless(a.out);
+  must_fail = any_hopeless(a) || a.parts.empty() || hopeless(a.out) || a.threads < 0;
   return a;
 }
 

@@ -14,7 +14,7 @@ namespace keel::testing_arguments {
 class Arena {
  public:
   static constexpr std::int64_t kSlotBytes = 8192;
-  static constexpr int kSlots = 32;
+  static constexpr int kSlots = 64;
 
   Arena() : memory_(kSlotBytes * kSlots / sizeof(double)) {}
   unsigned char* slot(int index) { return begin() + index * kSlotBytes + kSlotBytes / 2; }
@@ -55,7 +55,8 @@ struct BackwardArguments {
 struct MergeArguments {
   std::vector<Partial> parts;
   MutableTensorView out;
-  MutableRowView lse;
+  Outputs outputs;
+  int threads = 0;
 };
 
 // `must_fail` is set where something is wrong whatever the rest is.

@@ -36,6 +36,10 @@ struct CForward {
     keel_options_init(&options);
     keel_outputs_init(&outputs);
   }
+  void use_as_heads(Block& block) {
+    outputs.heads = reinterpret_cast<keel_head_statistics*>(block.data());
+    outputs.heads_count = std::ssize(head_list);
+  }
   keel_status operator()() {
     return keel_attention(null[0] ? nullptr : &q, null[1] ? nullptr : &k, null[2] ? nullptr : &v,
                           null[3] ? nullptr : &out, &options, &outputs);
@@ -71,15 +75,35 @@ struct CBackward {
 };
 
 struct CMerge {
-  Block blocks[4], out_block, lse_block;
-  keel_partial parts[2] = {{tensor(blocks[0].data(), kOutShape), rows(blocks[1].data())},
-                           {tensor(blocks[2].data(), kOutShape), rows(blocks[3].data())}};
-  keel_view out = tensor(out_block.data(), kOutShape), lse = rows(lse_block.data());
+  Block blocks[2][8], out_block, row_blocks[7];
+  keel_partial parts[2] = {part(blocks[0]), part(blocks[1])};
+  keel_view out = tensor(out_block.data(), kOutShape);
+  keel_outputs outputs;
   std::int64_t count = 2;
-  bool no_parts = false, no_out = false, no_lse = false;
+  int threads = 0;
+  bool no_parts = false, no_out = false, no_outputs = false;
+
+  CMerge() {
+    keel_outputs_init(&outputs);
+    keel_view* const views[] = {&outputs.lse,        &outputs.max_logit, &outputs.entropy, &outputs.max_weight,
+                                &outputs.logit_mean, &outputs.logit_var, &outputs.visible};
+    for (int i = 0; i < 7; ++i) *views[i] = rows(row_blocks[i].data());
+    outputs.visible.dtype = KEEL_I64;
+  }
+
+  static keel_partial part(Block* block) {
+    keel_partial p{};
+    p.out = tensor(block[0].data(), kOutShape);
+    keel_view* const views[] = {&p.lse,        &p.max_logit, &p.entropy, &p.max_weight,
+                                &p.logit_mean, &p.logit_var, &p.visible};
+    for (int i = 0; i < 7; ++i) *views[i] = rows(block[i + 1].data());
+    p.visible.dtype = KEEL_I64;
+    return p;
+  }
 
   keel_status operator()() {
-    return keel_merge(no_parts ? nullptr : parts, count, no_out ? nullptr : &out, no_lse ? nullptr : &lse);
+    return keel_merge(no_parts ? nullptr : parts, count, no_out ? nullptr : &out, no_outputs ? nullptr : &outputs,
+                      threads);
   }
 };
 
@@ -135,7 +159,7 @@ TEST(CApi, ErrorsOfAttention) {
        [](CForward& c) { c.options.q_offsets_count = INT64_MIN; }},
       {"[attention] k_offsets: expected a pointer to a count of at least 0, got count 1 at null",
        [](CForward& c) { c.options.k_offsets_count = 1; }},
-      {"[attention] q_lengths: expected one length a batch entry (2), got 1",
+      {"[attention] q_lengths: expected one length per batch entry (2), got 1",
        [](CForward& c) { c.options.q_lengths = c.list.data(), c.options.q_lengths_count = 1; }},
       {"[attention] window.left: expected at least 0 (or kUnbounded), got -1",
        [](CForward& c) { c.options.window_left = -1; }},
@@ -147,8 +171,16 @@ TEST(CApi, ErrorsOfAttention) {
        [](CForward& c) { c.outputs.heads_count = 8; }},
       {"[attention] heads: expected a pointer to a count of at least 0, got count -8",
        [](CForward& c) { c.outputs.heads = c.head_list.data(), c.outputs.heads_count = -8; }},
-      {"[attention] heads: expected a count that memory can hold, got 9223372036854775807",
+      {"[attention] heads: expected 2 entries × 4 heads, got 9223372036854775807",
        [](CForward& c) { c.outputs.heads = c.head_list.data(), c.outputs.heads_count = INT64_MAX; }},
+      {"[attention] heads: expected 2 entries × 4 heads, got 1099511627776",  // more than there is memory for
+       [](CForward& c) { c.outputs.heads = c.head_list.data(), c.outputs.heads_count = INT64_C(1) << 40; }},
+      {"[attention] heads: expected memory of its own, got one that overlaps out",
+       [](CForward& c) { c.use_as_heads(c.blocks[3]); }},
+      {"[attention] heads: expected memory of its own, got one that overlaps k",
+       [](CForward& c) { c.use_as_heads(c.blocks[1]); }},
+      {"[attention] heads: expected memory of its own, got one that overlaps lse",
+       [](CForward& c) { c.outputs.lse = rows(c.more[0].data()), c.use_as_heads(c.more[0]); }},
       {"[attention] heads: expected 2 entries × 4 heads, got 7",
        [](CForward& c) { c.outputs.heads = c.head_list.data(), c.outputs.heads_count = 7; }},
       {"[attention] lse: expected shape (B, H_q, N_q) = (2, 4, 3), got (2, 4, 2)",
@@ -187,11 +219,18 @@ TEST(CApi, ErrorsOfMerge) {
       {"[merge] parts: expected at least one, got none", [](CMerge& c) { c.count = 0; }},
       {"[merge] parts: expected at least one, got none", [](CMerge& c) { c.count = 0, c.no_parts = true; }},
       {"[merge] out: expected a view, got null", [](CMerge& c) { c.no_out = true; }},
-      {"[merge] lse: expected dtype f32, got f64", [](CMerge& c) { c.lse.dtype = KEEL_F64; }},
+      {"[merge] lse: expected dtype f32, got f64", [](CMerge& c) { c.outputs.lse.dtype = KEEL_F64; }},
+      {"[merge] parts[1].logit_var: expected dtype f32, got f64",
+       [](CMerge& c) { c.parts[1].logit_var.dtype = KEEL_F64; }},
+      {"[merge] parts[0].max_weight: expected a view, as max_weight is asked for, got none",
+       [](CMerge& c) { c.parts[0].max_weight = {}; }},
+      {"[merge] heads: expected a pointer to a count of at least 0, got count 8 at null",
+       [](CMerge& c) { c.outputs.heads_count = 8; }},
+      {"[merge] threads: expected at least 0, got -1", [](CMerge& c) { c.threads = -1; }},
   });
-  CMerge without_lse;
-  without_lse.no_lse = true;
-  EXPECT_EQ(without_lse(), KEEL_OK);
+  CMerge without_outputs;
+  without_outputs.no_outputs = true;
+  EXPECT_EQ(without_outputs(), KEEL_OK);
 }
 
 TEST(CApi, LastErrorIsOfThisThreadAndGoesWithTheNextCall) {
@@ -325,16 +364,20 @@ TEST(CApi, BackwardAndMergeGiveWhatTheCppInterfaceGives) {
 
   CMerge m;
   MergeCall cpp;
-  for (int i = 0; i < 2; ++i) {
-    for (int at = 0; at < 144; ++at) {
-      m.blocks[2 * i].data()[at] = cpp.out_blocks[i].data()[at] = std::cos(static_cast<float>(n++));
-      m.blocks[2 * i + 1].data()[at] = cpp.lse_blocks[i].data()[at] = std::cos(static_cast<float>(n++));
+  for (int p = 0; p < 2; ++p) {
+    for (int i = 0; i < 8; ++i) {
+      for (int at = 0; at < 144; ++at) {
+        m.blocks[p][i].data()[at] = cpp.part_blocks[p][i].data()[at] = std::cos(static_cast<float>(n++));
+      }
+    }
+    for (int at = 0; at < 24; ++at) {
+      m.blocks[p][7].memory[at] = cpp.part_blocks[p][7].memory[at] = std::bit_cast<double>(std::int64_t{at + p});
     }
   }
   ASSERT_EQ(m(), KEEL_OK);
   cpp();
   EXPECT_EQ(m.out_block.memory, cpp.out_block.memory);
-  EXPECT_EQ(m.lse_block.memory, cpp.lse_block.memory);
+  for (int i = 0; i < 7; ++i) EXPECT_EQ(m.row_blocks[i].memory, cpp.row_blocks[i].memory) << i;
 }
 
 TEST(CApi, VersionsAgree) { EXPECT_STREQ(keel_version(), version()); }

@@ -166,6 +166,26 @@ TEST_F(Failure, FullStdoutIs3) {
   }
 }
 
+TEST_F(Failure, FullStdoutIs3ForOutputThatFillsItsBuffer) {
+  io::write_npy(folder_ / "heads.npy", random_array(DType::f32, {64, 1, 4}, 1));
+  const Result result = shell(folder_, "keel attend heads.npy heads.npy heads.npy --json > /dev/full");
+  EXPECT_EQ(result.status, 3);
+  EXPECT_TRUE(is_one_message(result.err));
+  EXPECT_THAT(result.err, HasSubstr("stdout: expected room for the output, got \"No space left on device\""));
+}
+
+TEST_F(Failure, FullStderrLeavesTheStatusAsItIs) {
+  for (const auto& [command, status] : {std::pair{"keel nosuch 2>/dev/full", 2},
+                                        {"keel attend none.npy k.npy v.npy 2>/dev/full", 3},
+                                        {"keel info >/dev/full 2>/dev/full", 3},
+                                        {"keel lab nosuch 2>/dev/full", 2},
+                                        {"keel nosuch 2>&-", 2}}) {
+    const Result result = shell(folder_, command);
+    EXPECT_EQ(result.status, status) << command;
+    EXPECT_EQ(result.out, "") << command;
+  }
+}
+
 // Sanitizers reserve more than any limit leaves.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST_F(Failure, LittleMemoryIsEnoughForWhatNeedsLittle) {

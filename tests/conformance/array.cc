@@ -1,23 +1,13 @@
 #include "conformance/array.h"
 
-#include <cstring>
 #include <vector>
 
 #include "core/element.h"
 
 namespace keel::conformance {
-namespace {
-
-#if defined(__SANITIZE_ADDRESS__)
-constexpr std::size_t kGuard = 0;
-#else
-constexpr std::size_t kGuard = 64;
-#endif
-
-}  // namespace
 
 Array::Array(DType dtype, const std::array<std::int64_t, 4>& shape, const std::array<std::int64_t, 4>& strides,
-             unsigned char paint, bool aligned)
+             unsigned char paint, Placement placement)
     : dtype_(dtype), paint_(paint), shape_(shape), strides_(strides) {
   const std::int64_t item = size_of(dtype);
   std::int64_t below = 0, above = 0;
@@ -26,12 +16,9 @@ Array::Array(DType dtype, const std::array<std::int64_t, 4>& shape, const std::a
     if (shape[i] == 0) empty = true;
     (strides[i] < 0 ? below : above) += strides[i] * (shape[i] - 1);
   }
-  const std::int64_t lead = static_cast<std::int64_t>(kGuard) + (aligned ? 0 : item);
-  const std::int64_t used = empty ? 0 : (above - below + 1) * item;
-  size_ = static_cast<std::size_t>(lead + used) + kGuard;
-  bytes_.reset(static_cast<unsigned char*>(::operator new[](size_, kVector)));
-  std::memset(bytes_.get(), paint, size_);
-  first_ = bytes_.get() + lead + (empty ? 0 : -below * item);
+  memory_ = Memory(static_cast<std::size_t>(empty ? 0 : (above - below + 1) * item), static_cast<std::size_t>(item),
+                   placement, paint);
+  first_ = memory_.begin() + (empty ? 0 : -below * item);
 }
 
 double Array::get(std::int64_t b, std::int64_t h, std::int64_t n, std::int64_t d) const {
@@ -41,9 +28,10 @@ double Array::get(std::int64_t b, std::int64_t h, std::int64_t n, std::int64_t d
 void Array::put(std::int64_t offset, double value) { store(first_, dtype_, offset, value); }
 
 std::string Array::outside_writes() const {
-  std::vector<bool> element(size_, false);
+  const std::span<const unsigned char> bytes = memory_.reachable();
+  std::vector<bool> element(bytes.size(), false);
   const std::int64_t item = size_of(dtype_);
-  const std::int64_t start = first_ - bytes_.get();
+  const std::int64_t start = first_ - bytes.data();
   for (std::int64_t b = 0; b < shape_[0]; ++b) {
     for (std::int64_t h = 0; h < shape_[1]; ++h) {
       for (std::int64_t n = 0; n < shape_[2]; ++n) {
@@ -55,8 +43,8 @@ std::string Array::outside_writes() const {
       }
     }
   }
-  for (std::size_t at = 0; at < size_; ++at) {
-    if (!element[at] && bytes_[at] != paint_) {
+  for (std::size_t at = 0; at < bytes.size(); ++at) {
+    if (!element[at] && bytes[at] != paint_) {
       return "wrote outside its elements, " + std::to_string(static_cast<std::int64_t>(at) - start) +
              " bytes from the first";
     }

@@ -1,17 +1,15 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
-#include <new>
 #include <string>
 
+#include "conformance/memory.h"
 #include "keel/view.h"
 
 namespace keel::conformance {
 
-// The memory of one view, and no more: under the address sanitizer nothing lies beside it, so that a read one past the
-// end is seen; elsewhere guards do, so that a write is. All bytes start as `paint`, and untouched() tells whether those
-// that are no element of the view still are.
+// The memory of one view, and no more. All bytes start as `paint`, and outside_writes() tells whether those that are no
+// element of the view still are.
 class Array {
  public:
   static constexpr unsigned char kNan = 0xFF;   // paint for inputs: a gap that is read as data gives NaN
@@ -19,26 +17,26 @@ class Array {
 
   Array() = default;
 
-  // `aligned` false puts the first element one element past the allocation's alignment.
   Array(DType dtype, const std::array<std::int64_t, 4>& shape, const std::array<std::int64_t, 4>& strides,
-        unsigned char paint, bool aligned);
+        unsigned char paint, Placement placement);
 
   template <std::size_t Rank>
-  static Array of_shape(DType dtype, const std::array<std::int64_t, Rank>& shape, unsigned char paint, bool aligned) {
-    return with_strides<Rank>(dtype, shape, contiguous_strides(shape), paint, aligned);
+  static Array of_shape(DType dtype, const std::array<std::int64_t, Rank>& shape, unsigned char paint,
+                        Placement placement) {
+    return with_strides<Rank>(dtype, shape, contiguous_strides(shape), paint, placement);
   }
   template <std::size_t Rank>
   static Array with_strides(DType dtype, const std::array<std::int64_t, Rank>& shape,
-                            const std::array<std::int64_t, Rank>& strides, unsigned char paint, bool aligned) {
+                            const std::array<std::int64_t, Rank>& strides, unsigned char paint, Placement placement) {
     std::array<std::int64_t, 4> shape4{1, 1, 1, 1}, strides4{};
     for (std::size_t i = 0; i < Rank; ++i) {
       shape4[i] = shape[i];
       strides4[i] = strides[i];
     }
-    return Array(dtype, shape4, strides4, paint, aligned);
+    return Array(dtype, shape4, strides4, paint, placement);
   }
 
-  bool exists() const { return bytes_ != nullptr; }
+  bool exists() const { return memory_.exists(); }
   void* data() const { return first_; }
   DType dtype() const { return dtype_; }
   const std::array<std::int64_t, 4>& shape() const { return shape_; }
@@ -75,25 +73,21 @@ class Array {
   }
 
   // Every byte, for comparing two calls to the last bit.
-  std::string contents() const { return std::string(reinterpret_cast<const char*>(bytes_.get()), size_); }
+  std::string contents() const {
+    const auto bytes = memory_.reachable();
+    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
 
   // "" or which byte outside the view's elements was written.
   std::string outside_writes() const;
 
  private:
-  // To a vector of any target, as the memory of large arrays often is.
-  static constexpr std::align_val_t kVector{64};
-  struct Delete {
-    void operator()(unsigned char* bytes) const { ::operator delete[](bytes, kVector); }
-  };
-
   void put(std::int64_t offset, double value);
 
   DType dtype_ = DType::f32;
   unsigned char paint_ = 0;
   std::array<std::int64_t, 4> shape_{}, strides_{};
-  std::size_t size_ = 0;
-  std::unique_ptr<unsigned char[], Delete> bytes_;
+  Memory memory_;
   unsigned char* first_ = nullptr;  // the element of index 0
 };
 

@@ -1,6 +1,8 @@
 #include "conformance/instance.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "conformance/expected.h"
 #include "conformance/generator.h"
@@ -14,7 +16,7 @@ namespace {
 using Shape4 = std::array<std::int64_t, 4>;
 using Shape3 = std::array<std::int64_t, 3>;
 
-enum Stream : std::uint64_t { kQ = 1, kK, kV, kScale, kMask, kBias, kSinks, kDout, kDlse };
+enum Stream : std::uint64_t { kQ = 1, kK, kV, kScale, kMask, kBias, kSinks, kDout, kDlse, kPadding };
 
 Shape4 strides_of(Storage storage, const Shape4& shape) {
   const auto [b, h, n, d] = shape;
@@ -36,20 +38,21 @@ Shape4 strides_of(Storage storage, const Shape4& shape) {
   return {};
 }
 
-Array tensor_array(Storage storage, DType dtype, const Shape4& shape, unsigned char paint, bool aligned) {
-  return Array::with_strides<4>(dtype, shape, strides_of(storage, shape), paint, aligned);
+Array tensor_array(Storage storage, DType dtype, const Shape4& shape, unsigned char paint, Placement placement) {
+  return Array::with_strides<4>(dtype, shape, strides_of(storage, shape), paint, placement);
 }
 
 // Rows lie without gaps beside a contiguous output, and with gaps beside any other.
-Array row_array(const Case& c, DType dtype, bool aligned) {
+Array row_array(const Case& c, DType dtype, Placement placement) {
   const Shape3 shape = {c.batch, c.q_heads, c.n_q};
   Shape3 strides = contiguous_strides(shape);
   if (c.out != Storage::bhnd) strides = {c.q_heads * (2 * c.n_q + 1) + 3, 2 * c.n_q + 1, 2};
-  return Array::with_strides<3>(dtype, shape, strides, Array::kMark, aligned);
+  return Array::with_strides<3>(dtype, shape, strides, Array::kMark, placement);
 }
 
 // The shape and strides of an array broadcast as asked.
-Array broadcast_array(DType dtype, const Shape4& full, const Broadcast& broadcast, unsigned char paint, bool aligned) {
+Array broadcast_array(DType dtype, const Shape4& full, const Broadcast& broadcast, unsigned char paint,
+                      Placement placement) {
   const std::array<bool, 4> over = {broadcast.b, broadcast.h, broadcast.q, broadcast.k};
   Shape4 shape = full;
   for (std::size_t i = 0; i < 4; ++i) {
@@ -61,7 +64,7 @@ Array broadcast_array(DType dtype, const Shape4& full, const Broadcast& broadcas
     strides[i] = 0;
     shape[i] = full[i];
   }
-  return Array::with_strides<4>(dtype, shape, strides, paint, aligned);
+  return Array::with_strides<4>(dtype, shape, strides, paint, placement);
 }
 
 template <class Make>
@@ -78,14 +81,30 @@ void fill(const MutableTensorView& x, Make make) {
 // The factor on standard normal q and k that gives the scores their size. Beside a bias of −1e30 they stay below its
 // last place in float64, so that every dtype sees the same.
 double magnitude_of(const Case& c) {
-  if (c.values == Values::huge || (c.values == Values::extreme && c.bias == BiasKind::minus_1e30)) return 100.0;
-  if (c.values == Values::extreme) return c.dtype == DType::f16 ? 1e3 : std::sqrt(1e15);
-  return 1.0;
+  const bool extreme = c.values == Values::extreme || c.values == Values::overflowing;
+  if (c.values == Values::huge || (extreme && hides_by_number(c))) return 100.0;
+  if (!extreme) return 1.0;
+  return c.dtype == DType::f16 ? 1e3 : std::sqrt(c.values == Values::extreme ? 1e15 : 1e30);
+}
+
+double lowest_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return std::numeric_limits<double>::lowest();
+    case DType::f16:
+      return -65504.0;
+    case DType::bf16:
+      return -0x1.FEp127;
+    default:
+      return std::numeric_limits<float>::lowest();
+  }
 }
 
 }  // namespace
 
-Instance::Instance(const Case& c) : case_(c), aligned_(c.seed % 2 == 0) {
+Instance::Instance(const Case& c) : Instance(c, c.seed % 2 == 0 ? Placement::aligned : Placement::shifted) {}
+
+Instance::Instance(const Case& c, Placement placement) : case_(c), placement_(placement) {
   make_tensors();
   make_options();
   plant_specials();
@@ -102,16 +121,16 @@ void Instance::make_tensors() {
       c.q == Storage::packed && c.k == Storage::packed && c.v == Storage::packed && c.n_q == c.n_k && c.d_k == c.d_v;
   if (one_array) {
     const std::int64_t heads = c.q_heads + 2 * c.kv_heads, n = c.n_q, d = c.d_k;
-    q_array_ = Array::of_shape<4>(c.dtype, {c.batch, n, heads, d}, Array::kNan, aligned_);
+    q_array_ = Array::of_shape<4>(c.dtype, {c.batch, n, heads, d}, Array::kNan, placement_);
     const Shape4 strides = {n * heads * d, d, heads * d, 1};
     auto* const data = static_cast<unsigned char*>(q_array_.data());
     q_ = {data, c.dtype, q_shape, strides};
     k_ = {data + c.q_heads * d * size_of(c.dtype), c.dtype, k_shape, strides};
     v_ = {data + (c.q_heads + c.kv_heads) * d * size_of(c.dtype), c.dtype, v_shape, strides};
   } else {
-    q_array_ = tensor_array(c.q, c.dtype, q_shape, Array::kNan, aligned_);
-    k_array_ = tensor_array(c.k, c.dtype, k_shape, Array::kNan, aligned_);
-    v_array_ = tensor_array(c.v, c.dtype, v_shape, Array::kNan, aligned_);
+    q_array_ = tensor_array(c.q, c.dtype, q_shape, Array::kNan, placement_);
+    k_array_ = tensor_array(c.k, c.dtype, k_shape, Array::kNan, placement_);
+    v_array_ = tensor_array(c.v, c.dtype, v_shape, Array::kNan, placement_);
     q_ = q_array_.tensor();
     k_ = k_array_.tensor();
     v_ = v_array_.tensor();
@@ -131,7 +150,7 @@ void Instance::make_options() {
   if (c.scale == ScaleKind::number) o.scale = c.scale_number;
   if (c.scale == ScaleKind::per_head || c.scale == ScaleKind::per_query) {
     const Shape3 shape = c.scale == ScaleKind::per_head ? Shape3{1, c.q_heads, 1} : Shape3{c.batch, c.q_heads, c.n_q};
-    scale_ = Array::of_shape<3>(side, shape, Array::kNan, aligned_);
+    scale_ = Array::of_shape<3>(side, shape, Array::kNan, placement_);
     Generator random(c.seed, kScale);
     scale_.fill([&](auto...) { return standard * random.uniform(0.5, 1.5); });
     o.scale_tensor = scale_.rows();
@@ -141,19 +160,25 @@ void Instance::make_options() {
   make_bias();
   o.causal = c.causal;
   o.window = c.window;
-  o.q_lengths = case_.q_lengths;
-  o.k_lengths = case_.k_lengths;
-  o.q_offsets = case_.q_offsets;
-  o.k_offsets = case_.k_offsets;
+  const auto place = [&](const std::vector<std::int64_t>& from, Items<std::int64_t>& to) {
+    if (from.empty()) return std::span<const std::int64_t>();
+    to = Items<std::int64_t>(from.size(), 0, placement_);
+    std::copy(from.begin(), from.end(), to.span().begin());
+    return std::span<const std::int64_t>(to.span());
+  };
+  o.q_lengths = place(c.q_lengths, q_lengths_);
+  o.k_lengths = place(c.k_lengths, k_lengths_);
+  o.q_offsets = place(c.q_offsets, q_offsets_);
+  o.k_offsets = place(c.k_offsets, k_offsets_);
   if (c.alibi) {
-    alibi_ = Array::of_shape<1>(side, {c.q_heads}, Array::kNan, aligned_);
+    alibi_ = Array::of_shape<1>(side, {c.q_heads}, Array::kNan, placement_);
     alibi_.fill([&](std::int64_t h, auto...) {
       return std::exp2(-8.0 * static_cast<double>(h + 1) / static_cast<double>(c.q_heads));
     });
     o.alibi = alibi_.heads();
   }
   if (c.sinks) {
-    sinks_ = Array::of_shape<1>(side, {c.q_heads}, Array::kNan, aligned_);
+    sinks_ = Array::of_shape<1>(side, {c.q_heads}, Array::kNan, placement_);
     Generator random(c.seed, kSinks);
     sinks_.fill([&](auto...) { return random.normal(); });
     o.sinks = sinks_.heads();
@@ -165,7 +190,7 @@ void Instance::make_options() {
 void Instance::make_mask() {
   const Case& c = case_;
   if (c.mask == MaskKind::none) return;
-  mask_ = broadcast_array(DType::boolean, {c.batch, c.q_heads, c.n_q, c.n_k}, c.mask_broadcast, 1, aligned_);
+  mask_ = broadcast_array(DType::boolean, {c.batch, c.q_heads, c.n_q, c.n_k}, c.mask_broadcast, 1, placement_);
   Generator random(c.seed, kMask);
   mask_.fill([&](std::int64_t, std::int64_t, std::int64_t i, std::int64_t j) {
     const bool drawn = random.chance(0.75);
@@ -182,12 +207,21 @@ void Instance::make_bias() {
   const Case& c = case_;
   if (c.bias == BiasKind::none) return;
   const bool f32 = c.bias_f32 || (c.bias == BiasKind::minus_1e30 && c.dtype == DType::f16);  // −1e30 is −inf in f16
-  bias_ = broadcast_array(f32 ? DType::f32 : c.dtype, {c.batch, c.q_heads, c.n_q, c.n_k}, c.bias_broadcast, Array::kNan,
-                          aligned_);
-  Generator random(c.seed, kBias);
-  bias_.fill([&](std::int64_t, std::int64_t, std::int64_t i, std::int64_t j) -> double {
+  const DType dtype = f32 ? DType::f32 : c.dtype;
+  bias_ = broadcast_array(dtype, {c.batch, c.q_heads, c.n_q, c.n_k}, c.bias_broadcast, Array::kNan, placement_);
+  const double low = std::isfinite(c.bias_low) ? std::max(c.bias_low, lowest_of(dtype)) : c.bias_low;
+  std::vector<std::int64_t> padding;
+  Generator random(c.seed, kBias), random_padding(c.seed, kPadding);
+  for (std::int64_t b = 0; b < std::max<std::int64_t>(c.batch, 1); ++b)
+    padding.push_back(random_padding.integer(0, c.n_k));
+  bias_.fill([&](std::int64_t b, std::int64_t, std::int64_t i, std::int64_t j) -> double {
     const double value = random.normal();
     const bool drawn = random.chance(0.2);
+    const std::int64_t hidden = padding[static_cast<std::size_t>(b)];
+    if (c.bias == BiasKind::plus_inf && i == c.n_q / 2 && j == c.n_k / 2) return INFINITY;
+    if (c.bias == BiasKind::scattered && (drawn || j % 5 == 1)) return low;
+    if (c.bias == BiasKind::left_padding && j < hidden) return low;
+    if (c.bias == BiasKind::right_padding && j >= c.n_k - hidden) return low;
     if (c.bias == BiasKind::minus_inf && (drawn || j % 5 == 1)) return -INFINITY;
     if (c.bias == BiasKind::minus_1e30 && (i == c.n_q / 2 || c.bias_broadcast.q)) return -1e30;
     return value;
@@ -230,27 +264,28 @@ ForwardMemory Instance::forward_memory() const {
   const Case& c = case_;
   const DType side = accumulation_dtype(c.dtype);
   ForwardMemory m;
-  m.out = tensor_array(c.out, c.dtype, {c.batch, c.q_heads, c.n_q, c.d_v}, Array::kMark, aligned_);
-  if (c.lse || c.statistics) m.lse = row_array(c, side, aligned_);
+  m.out = tensor_array(c.out, c.dtype, {c.batch, c.q_heads, c.n_q, c.d_v}, Array::kMark, placement_);
+  if (c.lse || c.statistics) m.lse = row_array(c, side, placement_);
   if (c.statistics) {
     for (Array* rows : {&m.max_logit, &m.entropy, &m.max_weight, &m.logit_mean, &m.logit_var}) {
-      *rows = row_array(c, side, aligned_);
+      *rows = row_array(c, side, placement_);
     }
-    m.visible = row_array(c, DType::i64, aligned_);
+    m.visible = row_array(c, DType::i64, placement_);
   }
   if (c.weights != Weights::none) {
     const Storage storage = c.out == Storage::packed ? Storage::bnhd : c.out;
     m.weights = tensor_array(storage, c.weights == Weights::f32 ? DType::f32 : c.dtype,
-                             {c.batch, c.q_heads, c.n_q, c.n_k}, Array::kMark, aligned_);
+                             {c.batch, c.q_heads, c.n_q, c.n_k}, Array::kMark, placement_);
   }
   if (c.heads) {
     const auto entries = c.q_offsets.empty() ? static_cast<std::size_t>(c.batch) : c.q_offsets.size() - 1;
-    m.heads.assign(entries * static_cast<std::size_t>(c.q_heads), {.max_logit = -12345.0, .rows = -1});
+    m.heads = Items<HeadStatistics>(entries * static_cast<std::size_t>(c.q_heads), {.max_logit = -12345.0, .rows = -1},
+                                    placement_);
   }
   return m;
 }
 
-Outputs ForwardMemory::outputs() {
+Outputs ForwardMemory::outputs() const {
   return {.lse = lse.rows_or_none(),
           .max_logit = max_logit.rows_or_none(),
           .entropy = entropy.rows_or_none(),
@@ -259,7 +294,7 @@ Outputs ForwardMemory::outputs() {
           .logit_var = logit_var.rows_or_none(),
           .visible = visible.rows_or_none(),
           .weights = weights.tensor_or_none(),
-          .heads = heads};
+          .heads = heads.span()};
 }
 
 std::string ForwardMemory::outside_writes() const {
@@ -296,16 +331,16 @@ void Instance::make_backward_inputs() const {
   const Shape3 rows = {c.batch, c.q_heads, c.n_q};
   const DType side = accumulation_dtype(c.dtype);
   const Expected& e = expected();
-  forward_out_ = tensor_array(c.out, c.dtype, shape, Array::kNan, aligned_);
+  forward_out_ = tensor_array(c.out, c.dtype, shape, Array::kNan, placement_);
   forward_out_.fill([&](auto... index) { return e.out.at(index...); });
-  forward_lse_ = Array::of_shape<3>(side, rows, Array::kNan, aligned_);
+  forward_lse_ = Array::of_shape<3>(side, rows, Array::kNan, placement_);
   forward_lse_.fill([&](auto... index) { return e.lse.at(index...); });
   Generator random(c.seed, kDout);
-  dout_ = tensor_array(c.out, c.dtype, shape, Array::kNan, aligned_);
+  dout_ = tensor_array(c.out, c.dtype, shape, Array::kNan, placement_);
   dout_.fill([&](auto...) { return random.normal(); });
   if (!c.dlse) return;
   Generator random_lse(c.seed, kDlse);
-  dlse_ = Array::of_shape<3>(side, rows, Array::kNan, aligned_);
+  dlse_ = Array::of_shape<3>(side, rows, Array::kNan, placement_);
   dlse_.fill([&](auto...) { return random_lse.normal(); });
 }
 
@@ -314,13 +349,13 @@ GradientMemory Instance::gradient_memory() const {
   const DType side = accumulation_dtype(c.dtype);
   const Shape4 scores = {c.batch, c.q_heads, c.n_q, c.n_k};
   GradientMemory m;
-  m.dq = tensor_array(c.q, c.dtype, {c.batch, c.q_heads, c.n_q, c.d_k}, Array::kMark, aligned_);
-  m.dk = tensor_array(c.k, c.dtype, {c.batch, c.kv_heads, c.n_k, c.d_k}, Array::kMark, aligned_);
-  m.dv = tensor_array(c.v, c.dtype, {c.batch, c.kv_heads, c.n_k, c.d_v}, Array::kMark, aligned_);
-  if (bias_.exists()) m.dbias = broadcast_array(bias_.dtype(), scores, c.bias_broadcast, Array::kMark, aligned_);
+  m.dq = tensor_array(c.q, c.dtype, {c.batch, c.q_heads, c.n_q, c.d_k}, Array::kMark, placement_);
+  m.dk = tensor_array(c.k, c.dtype, {c.batch, c.kv_heads, c.n_k, c.d_k}, Array::kMark, placement_);
+  m.dv = tensor_array(c.v, c.dtype, {c.batch, c.kv_heads, c.n_k, c.d_v}, Array::kMark, placement_);
+  if (bias_.exists()) m.dbias = broadcast_array(bias_.dtype(), scores, c.bias_broadcast, Array::kMark, placement_);
   const Shape4 scale = scale_.exists() ? scale_.shape() : Shape4{1, 1, 1, 1};
-  m.dscale = Array::of_shape<3>(side, {scale[0], scale[1], scale[2]}, Array::kMark, aligned_);
-  if (sinks_.exists()) m.dsinks = Array::of_shape<1>(side, {c.q_heads}, Array::kMark, aligned_);
+  m.dscale = Array::of_shape<3>(side, {scale[0], scale[1], scale[2]}, Array::kMark, placement_);
+  if (sinks_.exists()) m.dsinks = Array::of_shape<1>(side, {c.q_heads}, Array::kMark, placement_);
   return m;
 }
 

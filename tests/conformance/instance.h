@@ -14,10 +14,10 @@ struct ExpectedGradients;
 // Memory for one forward call's results, all of it painted.
 struct ForwardMemory {
   Array out, lse, max_logit, entropy, max_weight, logit_mean, logit_var, visible, weights;
-  std::vector<HeadStatistics> heads;
+  Items<HeadStatistics> heads;
 
   MutableTensorView out_view() const { return out.tensor(); }
-  Outputs outputs();
+  Outputs outputs() const;
   std::string outside_writes() const;  // "" or what was written outside the views
 };
 
@@ -29,10 +29,12 @@ struct GradientMemory {
   std::string outside_writes() const;
 };
 
-// A case in memory: every array in an allocation of its own, filled from the case's seed.
+// A case in memory: every array, lengths and offsets among them, in an allocation of its own, filled from the case's
+// seed.
 class Instance {
  public:
   explicit Instance(const Case& c);
+  Instance(const Case& c, Placement placement);
   Instance(const Instance&) = delete;
   ~Instance();
 
@@ -61,8 +63,9 @@ class Instance {
   void make_backward_inputs() const;
 
   Case case_;
-  bool aligned_;
+  Placement placement_;
   Array q_array_, k_array_, v_array_, scale_, mask_, bias_, alibi_, sinks_;
+  Items<std::int64_t> q_lengths_, k_lengths_, q_offsets_, k_offsets_;
   MutableTensorView q_, k_, v_;
   Options options_;
   mutable Array forward_out_, forward_lse_, dout_, dlse_;

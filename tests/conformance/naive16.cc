@@ -23,7 +23,7 @@ void round_row(const Problem& p, std::int64_t b, std::int64_t h, std::int64_t iq
     const auto jk = entry.k_begin + static_cast<std::int64_t>(j);
     double s = R(row.scale * R(row.dot[j]));
     if (o.softcap) s = R(*o.softcap * R(std::tanh(R(s / *o.softcap))));
-    if (o.bias.given()) s = R(s + load_at(o.bias, b, h, iq, jk));
+    if (o.bias.given()) s = R(s + reference::bias_at(p, b, h, iq, jk));
     if (o.alibi.given()) s = R(s - load_at(o.alibi, h) * static_cast<double>(std::abs(at - static_cast<int64_t>(j))));
     row.s[j] = s;
     top = std::max(top, s);
@@ -50,7 +50,7 @@ void for_rows(const Problem& p, Visit visit) {
       for (std::int64_t i = 0; i < entry.q_rows; ++i) {
         reference::compute_row(p, e, h, i, q.data() + i * p.d_k, k.data(), row);
         if (row.count == 0) continue;
-        round_row(p, entry.batch, h, entry.q_begin + i, i + p.diagonal(entry), entry, row);
+        round_row(p, entry.batch, h, entry.q_begin + i, i + entry.diagonal, entry, row);
         visit(entry, h, i, row);
       }
     }

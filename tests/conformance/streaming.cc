@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
-#include "api/heads.h"
 #include "conformance/dense.h"
 #include "core/dropout.h"
 #include "core/element.h"
+#include "core/masked_score.h"
 #include "core/problem.h"
+#include "cpu/head_statistics.h"
+#include "reference/row.h"
 
 namespace keel::conformance {
 namespace {
@@ -44,14 +47,14 @@ template <class T>
 void score_row(const Problem& p, const Copy<T>& q, const Copy<T>& k, const Entry& entry, std::int64_t h, std::int64_t i,
                Scores<T>& x) {
   const Options& o = p.options;
-  const std::int64_t b = entry.batch, iq = entry.q_begin + i, at = i + p.diagonal(entry);
+  const std::int64_t b = entry.batch, iq = entry.q_begin + i, at = i + entry.diagonal;
   x.keys.clear(), x.s.clear(), x.slope.clear(), x.dot.clear();
   x.scale = static_cast<T>(o.scale_tensor.given() ? load_at(o.scale_tensor, b, h, iq) : p.scale);
-  const KeyRange range = p.key_range(entry, i);
+  const KeyRange range = p.sequences.key_range(entry, i);
   for (std::int64_t j = range.begin; j < range.end; ++j) {
     const std::int64_t jk = entry.k_begin + j;
     if (o.mask.given() && load_at(o.mask, b, h, iq, jk) == 0.0) continue;
-    const T bias = o.bias.given() ? static_cast<T>(load_at(o.bias, b, h, iq, jk)) : T{0};
+    const T bias = o.bias.given() ? static_cast<T>(reference::bias_at(p, b, h, iq, jk)) : T{0};
     if (bias == -std::numeric_limits<T>::infinity()) continue;
     const T *const qi = q.row(b, h, iq), *const kj = k.row(b, p.kv_head(h), jk);
     T dot = 0;
@@ -68,10 +71,32 @@ void score_row(const Problem& p, const Copy<T>& q, const Copy<T>& k, const Entry
   }
 }
 
+// Mean and variance of scores, in two passes.
+template <class T>
+std::pair<T, T> moments_of(std::vector<T> s) {
+  if (!s.empty() && *std::max_element(s.begin(), s.end()) == -std::numeric_limits<T>::infinity()) return {NAN, NAN};
+  std::erase_if(s, [](T x) { return x <= static_cast<T>(kMaskedScore); });
+  if (s.empty()) return {};
+  double sum = 0, squares = 0;
+  for (const double x : s) sum += x - s[0];
+  const auto n = static_cast<double>(s.size()), mean = sum / n;
+  for (const double x : s) squares += (x - s[0] - mean) * (x - s[0] - mean);
+  return {static_cast<T>(s[0] + mean), static_cast<T>(squares / n)};
+}
+
 template <class T>
 void forward(Problem& p) {
   constexpr T kInf = std::numeric_limits<T>::infinity();
-  HeadRows heads(p);
+  keel::Call call = call_of(p);
+  const cpu::HeadRows heads(call, {p.outputs.heads, p.outputs.saturation_threshold});
+  const auto view_of = [&](const MutableStrided& x) {  // which heads may have given memory
+    const std::array<std::int64_t, 3> rows = {p.batch, p.q_heads, p.n_q};
+    return x ? MutableRowView{x.data, x.dtype, rows, {x.batch, x.head, x.row}} : MutableRowView{};
+  };
+  p.outputs.max_logit = view_of(call.max_logit);
+  p.outputs.entropy = view_of(call.entropy);
+  p.outputs.max_weight = view_of(call.max_weight);
+  p.outputs.visible = view_of(call.visible);
   const Copy<T> q(p.q), k(p.k), v(p.v);
   const Outputs& out = p.outputs;
   Scores<T> x;
@@ -85,13 +110,13 @@ void forward(Problem& p) {
         const std::int64_t iq = entry.q_begin + i;
         score_row<T>(p, q, k, entry, h, i, x);
         const std::size_t n = x.s.size();
-        T m = -kInf, l = 0, w = 0, first = n > 0 ? x.s[0] : T{0}, sum = 0, squares = 0;
+        T m = -kInf, l = 0, w = 0;
         bool nan = false;
         o.assign(o.size(), T{0});
         const auto rescale = [&](T to) {
           if (!(to > m)) return;
           const T f = m == -kInf ? T{0} : std::exp(m - to);
-          w = m == -kInf ? T{0} : f * (w + l * (m - to));
+          w = f == 0 ? T{0} : f * (w + l * (m - to));
           l *= f;
           for (T& value : o) value *= f;
           m = to;
@@ -108,8 +133,6 @@ void forward(Problem& p) {
             const T shifted = m == -kInf ? x.s[j] : x.s[j] - m, weight = std::exp(shifted);
             l += weight;
             if (shifted != -kInf) w += weight * shifted;
-            sum += x.s[j] - first;
-            squares += (x.s[j] - first) * (x.s[j] - first);
             const T z = p.options.dropout > 0 ? static_cast<T>(dropout.multiplier(e, h, i, x.keys[j])) : T{1};
             const T* const vj = v.row(b, p.kv_head(h), entry.k_begin + x.keys[j]);
             for (std::int64_t c = 0; c < p.d_v; ++c) o[c] += weight * z * vj[c];
@@ -127,7 +150,7 @@ void forward(Problem& p) {
         if (seen && (nan || m == -kInf)) l = std::numeric_limits<T>::quiet_NaN();
         const T lse = seen ? m + std::log(l) : -kInf;
         for (std::int64_t c = 0; c < p.d_v; ++c) store_at(p.out, seen ? o[c] / l : T{0}, b, h, iq, c);
-        const T count = static_cast<T>(n), mean = sum / count;
+        const auto [mean, var] = moments_of(x.s);
         const auto put = [&](const MutableRowView& view, T value) {
           if (view.given()) store_at(view, seen ? value : T{0}, b, h, iq);
         };
@@ -135,10 +158,9 @@ void forward(Problem& p) {
         if (out.max_logit.given()) store_at(out.max_logit, max_logit, b, h, iq);
         put(out.entropy, std::log(l) - w / l);
         put(out.max_weight, std::exp(max_logit - m) / l);
-        put(out.logit_mean, first + mean);
-        put(out.logit_var,
-            std::isnan(squares / count - mean * mean) ? squares : std::max(T{0}, squares / count - mean * mean));
-        put(out.visible, count);
+        put(out.logit_mean, mean);
+        put(out.logit_var, var);
+        put(out.visible, static_cast<T>(n));
         if (!out.weights.given()) continue;
         for (std::int64_t j = 0; j < p.n_k; ++j) store_at(out.weights, 0.0, b, h, iq, j);
         for (std::size_t j = 0; j < n; ++j) {
@@ -148,7 +170,7 @@ void forward(Problem& p) {
       }
     }
   }
-  heads.reduce(p);
+  heads.reduce();
 }
 
 // Sums in T, one a place of the view.

@@ -73,6 +73,9 @@ void add_empty(List& list) {
     list.add(sized("packed_of_empty_entries", dtype, {1, 2, 1, 6, 4, 4, 3}), [](Case& c) {
       c.q_offsets = {0, 0, 6, 6, 6}, c.k_offsets = {0, 4, 4, 4, 4}, c.heads = true;
     });
+    list.add(sized("packed_ending_without_queries", dtype, {1, 2, 2, 2, 5, 4, 3}), [](Case& c) {
+      c.q_offsets = {0, 2, 2}, c.k_offsets = {0, 0, 5}, c.mask = MaskKind::random;
+    });
   }
 }
 
@@ -122,6 +125,7 @@ void add_values(List& list) {
   const std::pair<const char*, Values> kinds[] = {{"flat", Values::flat},
                                                   {"huge", Values::huge},
                                                   {"extreme", Values::extreme},
+                                                  {"overflowing", Values::overflowing},
                                                   {"nan_hidden", Values::nan_hidden},
                                                   {"nan_visible", Values::nan_visible},
                                                   {"inf_visible", Values::inf_visible}};

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <string_view>
 
 #include "core/valid_call.h"
 
@@ -29,7 +30,8 @@ void expect_messages(const Spoilt<Call> (&table)[N]) {
       ADD_FAILURE() << "expected the error: " << message;
     } catch (const Error& error) {
       EXPECT_STREQ(error.what(), message);
-      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      const bool about_dtype = std::string_view(message).find("dtype") != std::string_view::npos;
+      EXPECT_EQ(error.code(), about_dtype ? ErrorCode::wrong_dtype : ErrorCode::invalid_argument) << message;
     }
   }
 }
@@ -92,11 +94,11 @@ TEST(Errors, OfLengthsAndOffsets) {
        [](F& f) {
          f.options.k_lengths = {static_cast<const std::int64_t*>(nullptr), 2};
        }},
-      {"[attention] q_lengths: expected one length a batch entry (2), got 3",
+      {"[attention] q_lengths: expected one length per batch entry (2), got 3",
        [](F& f) {
          f.first = {1, 2, 3}, f.options.q_lengths = f.first;
        }},
-      {"[attention] k_lengths: expected one length a batch entry (2), got 1",
+      {"[attention] k_lengths: expected one length per batch entry (2), got 1",
        [](F& f) { f.first = {1}, f.options.k_lengths = f.first; }},
       {"[attention] q_lengths: expected lengths from 0 to 3, got 4",
        [](F& f) {
@@ -107,7 +109,7 @@ TEST(Errors, OfLengthsAndOffsets) {
          f.first = {5, -1}, f.options.k_lengths = f.first;
        }},
       {"[attention] k_offsets: expected as many offsets as in q_offsets (4), got 3",
-       [](F& f) { f.pack(), f.options.k_offsets = f.options.k_offsets.first(3); }},
+       [](F& f) { f.pack(), f.options.k_offsets = std::span(f.second).first(3); }},
       {"[attention] k_offsets: expected as many offsets as in q_offsets (4), got 0",
        [](F& f) { f.pack(), f.options.k_offsets = {}; }},
       {"[attention] k_offsets: expected as many offsets as in q_offsets (0), got 4",
@@ -215,7 +217,8 @@ TEST(Errors, OfTheOtherOptions) {
       {"[attention] dropout: expected from 0 to 1, got -0.25", [](F& f) { f.options.dropout = -0.25; }},
       {"[attention] dropout: expected from 0 to 1, got 1.5", [](F& f) { f.options.dropout = 1.5; }},
       {"[attention] dropout: expected from 0 to 1, got nan", [](F& f) { f.options.dropout = std::nan(""); }},
-      {"[attention] dropout: expected sizes of at most 2^32 beside it, got q (2, 4, 3, 8), k (2, 2, 4294967297, 8)",
+      {"[attention] dropout: expected sizes of at most 2^32 beside it, got q (2, 4, 3, 8), k (2, 2, 4294967297, 8) "
+       "of 3 and 4294967297 rows in all",
        [](F& f) {
          f.options.dropout = 0.5;
          f.k.shape[2] = f.v.shape[2] = (std::int64_t{1} << 32) + 1;
@@ -405,28 +408,88 @@ TEST(Errors, OfMerge) {
       {"[merge] out: expected dtype f64, f32, f16 or bf16, got i64", [](M& m) { m.out.dtype = DType::i64; }},
       {"[merge] out: expected strides that keep elements apart, got (72, 18, 6, 0) for shape (2, 4, 3, 6)",
        [](M& m) { m.out.strides[3] = 0; }},
-      {"[merge] parts.out: expected dtype f32, got f16", [](M& m) { m.parts[1].out.dtype = DType::f16; }},
-      {"[merge] parts.out: expected dtype bf16 or f32, got f16",
+      {"[merge] parts[1].out: expected dtype f32 or f16 or bf16, got f64",
+       [](M& m) { m.parts[1].out.dtype = DType::f64; }},
+      {"[merge] parts[0].out: expected dtype bf16 or f32, got f16",
        [](M& m) { m.out.dtype = DType::bf16, m.parts[0].out.dtype = DType::f16; }},
-      {"[merge] parts.out: expected a pointer to data of shape (2, 4, 3, 6), got null",
+      {"[merge] parts[0].out: expected a pointer to data of shape (2, 4, 3, 6), got null",
        [](M& m) { m.parts[0].out.data = nullptr; }},
-      {"[merge] parts.out: expected shape of out = (2, 4, 3, 6), got (2, 4, 3, 5)",
+      {"[merge] parts[1].out: expected shape of out = (2, 4, 3, 6), got (2, 4, 3, 5)",
        [](M& m) { m.parts[1].out.shape[3] = 5; }},
-      {"[merge] parts.lse: expected dtype f32, got f64", [](M& m) { m.parts[1].lse.dtype = DType::f64; }},
-      {"[merge] parts.lse: expected shape (B, H, N_q) = (2, 4, 3), got (2, 4, 1)",
+      {"[merge] parts[1].lse: expected dtype f32, got f64", [](M& m) { m.parts[1].lse.dtype = DType::f64; }},
+      {"[merge] parts[0].lse: expected shape (B, H, N_q) = (2, 4, 3), got (2, 4, 1)",
        [](M& m) { m.parts[0].lse.shape[2] = 1; }},
-      {"[merge] parts.lse: expected shape (B, H, N_q) = (2, 4, 3), got (0, 0, 0)", [](M& m) { m.parts[0].lse = {}; }},
-      {"[merge] lse: expected dtype f32, got f16", [](M& m) { m.lse.dtype = DType::f16; }},
+      {"[merge] parts[0].lse: expected shape (B, H, N_q) = (2, 4, 3), got (0, 0, 0)",
+       [](M& m) { m.parts[0].lse = {}; }},
+      {"[merge] parts[1].visible: expected dtype i64, got f32", [](M& m) { m.parts[1].visible.dtype = DType::f32; }},
+      {"[merge] parts[0].entropy: expected shape (B, H, N_q) = (2, 4, 3), got (2, 4, 2)",
+       [](M& m) { m.outputs.entropy = {}, m.parts[0].entropy.shape[2] = 2; }},  // given, if not needed
+      {"[merge] lse: expected dtype f32, got f16", [](M& m) { m.outputs.lse.dtype = DType::f16; }},
       {"[merge] lse: expected shape (B, H, N_q) = (2, 4, 3), got (2, 3, 4)",
        [](M& m) {
-         m.lse = m.lse_block.rows({2, 3, 4});
+         m.outputs.lse = m.row_blocks[0].rows({2, 3, 4});
        }},
-      {"[merge] out: expected memory of its own, got one that overlaps parts.out",
-       [](M& m) { m.parts[1].out.data = m.out.data; }},
-      {"[merge] lse: expected memory of its own, got one that overlaps parts.lse",
-       [](M& m) { m.lse.data = const_cast<void*>(m.parts[0].lse.data); }},
-      {"[merge] lse: expected memory of its own, got one that overlaps out", [](M& m) { m.lse.data = m.out.data; }},
+      {"[merge] visible: expected dtype i64, got f64", [](M& m) { m.outputs.visible.dtype = DType::f64; }},
+      {"[merge] weights: expected none, as weights cannot be merged, got shape (2, 4, 3, 5)",
+       [](M& m) { m.outputs.weights = m.part_blocks[0][0].tensor(kScoreShape); }},
+      {"[merge] heads: expected none, as they cannot be merged, got 8", [](M& m) { m.outputs.heads = m.heads; }},
+      {"[merge] threads: expected at least 0, got -2", [](M& m) { m.threads = -2; }},
   });
+}
+
+TEST(Errors, OfStatisticsThatAPartOfAMergeLacks) {
+  expect_messages<M>({
+      {"[merge] parts[1].max_logit: expected a view, as max_logit is asked for, got none",
+       [](M& m) { m.parts[1].max_logit = {}; }},
+      {"[merge] parts[0].entropy: expected a view, as entropy is asked for, got none",
+       [](M& m) { m.parts[0].entropy = {}; }},
+      {"[merge] parts[1].max_weight: expected a view, as max_weight is asked for, got none",
+       [](M& m) { m.parts[1].max_weight = {}; }},
+      {"[merge] parts[1].logit_mean: expected a view, as logit_mean is asked for, got none",
+       [](M& m) { m.parts[1].logit_mean = {}; }},
+      {"[merge] parts[1].logit_mean: expected a view, as logit_var is asked for, got none",
+       [](M& m) { m.outputs.logit_mean = {}, m.parts[1].logit_mean = {}; }},
+      {"[merge] parts[0].logit_var: expected a view, as logit_var is asked for, got none",
+       [](M& m) { m.parts[0].logit_var = {}; }},
+      {"[merge] parts[0].visible: expected a view, as visible is asked for, got none",
+       [](M& m) { m.parts[0].visible = {}; }},
+      {"[merge] parts[0].visible: expected a view, as logit_mean is asked for, got none",
+       [](M& m) { m.outputs.visible = {}, m.parts[0].visible = {}; }},
+      {"[merge] parts[0].visible: expected a view, as logit_var is asked for, got none",
+       [](M& m) { m.outputs.visible = m.outputs.logit_mean = {}, m.parts[0].visible = {}; }},
+  });
+  M m;
+  m.outputs = {};
+  for (Partial& part : m.parts) part = {.out = part.out, .lse = part.lse};
+  EXPECT_NO_THROW(m());
+}
+
+TEST(Errors, OfMergeInPlaceOfAnythingButTheSameViewOfAPart) {
+  expect_messages<M>({
+      {"[merge] out: expected memory of its own, got one that overlaps parts[1].out",
+       [](M& m) { m.parts[1].out.data = m.out_block.data() + 1; }},
+      {"[merge] out: expected memory of its own, got one that overlaps parts[1].out",
+       [](M& m) {
+         m.parts[1].out.data = m.out.data;
+         m.parts[1].out.strides = {72, 18, 1, 3};
+       }},
+      {"[merge] out: expected memory of its own, got one that overlaps parts[0].out",
+       [](M& m) {
+         m.parts[0].out.data = m.out.data;
+         m.parts[0].out.dtype = DType::bf16;
+       }},
+      {"[merge] lse: expected memory of its own, got one that overlaps parts[0].entropy",
+       [](M& m) { m.outputs.lse.data = m.part_blocks[0][3].data(); }},
+      {"[merge] entropy: expected memory of its own, got one that overlaps parts[1].entropy",
+       [](M& m) { m.outputs.entropy.data = m.part_blocks[1][3].data() + 2; }},
+      {"[merge] lse: expected memory of its own, got one that overlaps out",
+       [](M& m) { m.outputs.lse.data = m.out.data; }},
+  });
+  M m;
+  m.out.data = m.part_blocks[1][0].data();
+  m.outputs.lse.data = m.part_blocks[1][1].data();
+  m.outputs.visible.data = m.part_blocks[0][7].data();
+  EXPECT_NO_THROW(m());
 }
 
 TEST(Errors, OfExplainAreThoseOfAttentionWithoutThePointers) {

@@ -77,13 +77,33 @@ struct BackwardCall {
 };
 
 struct MergeCall {
-  Block out_blocks[2], lse_blocks[2], out_block, lse_block;
-  std::vector<Partial> parts = {{out_blocks[0].tensor(kOutShape), lse_blocks[0].rows()},
-                                {out_blocks[1].tensor(kOutShape), lse_blocks[1].rows()}};
+  Block part_blocks[2][8], out_block, row_blocks[7];
+  std::vector<Partial> parts = {part(0), part(1)};
   MutableTensorView out = out_block.tensor(kOutShape);
-  MutableRowView lse = lse_block.rows();
+  Outputs outputs = {.lse = row_blocks[0].rows(),
+                     .max_logit = row_blocks[1].rows(),
+                     .entropy = row_blocks[2].rows(),
+                     .max_weight = row_blocks[3].rows(),
+                     .logit_mean = row_blocks[4].rows(),
+                     .logit_var = row_blocks[5].rows(),
+                     .visible = row_blocks[6].rows(kRowShape, DType::i64)};
+  int threads = 0;
+  std::vector<HeadStatistics> heads = std::vector<HeadStatistics>(kB * kHq);  // for a test that asks for them
 
-  void operator()() const { merge(parts, out, lse); }
+  void operator()() const { merge(parts, out, outputs, threads); }
+
+ private:
+  Partial part(int i) {
+    Block* const blocks = part_blocks[i];
+    return {.out = blocks[0].tensor(kOutShape),
+            .lse = blocks[1].rows(),
+            .max_logit = blocks[2].rows(),
+            .entropy = blocks[3].rows(),
+            .max_weight = blocks[4].rows(),
+            .logit_mean = blocks[5].rows(),
+            .logit_var = blocks[6].rows(),
+            .visible = blocks[7].rows(kRowShape, DType::i64)};
+  }
 };
 
 }  // namespace keel

@@ -63,8 +63,9 @@ TEST_P(Invariance, HalvesOfTheKeysMergeIntoTheWhole) {
     const Results left = attend({x.q, slice(x.k, 0, 6), slice(x.v, 0, 6)}, sinking);
     const Results right = attend({x.q, slice(x.k, 6, 15), slice(x.v, 6, 15)}, plain);
     Dense out(whole.out.shape), lse(whole.lse.shape);
-    const Partial parts[] = {{view(left.out), rows(left.lse)}, {view(right.out), rows(right.lse)}};
-    merge(parts, out.tensor(), lse.rows());
+    const Partial parts[] = {{.out = view(left.out), .lse = rows(left.lse)},
+                             {.out = view(right.out), .lse = rows(right.lse)}};
+    merge(parts, out.tensor(), {.lse = lse.rows()});
     expect_near(out, whole.out);
     expect_near(lse, whole.lse);
   }
@@ -79,8 +80,9 @@ TEST_P(Invariance, ASinkMergesAsAPartOfItsOwn) {
   for (std::int64_t h = 0; h < 2; ++h) {
     for (std::int64_t i = 0; i < 4; ++i) sink_lse.at(0, h, i) = sink_values[static_cast<std::size_t>(h)];
   }
-  const Partial parts[] = {{view(plain.out), rows(plain.lse)}, {view(zeros), rows(sink_lse)}};
-  merge(parts, out.tensor(), lse.rows());
+  const Partial parts[] = {{.out = view(plain.out), .lse = rows(plain.lse)},
+                           {.out = view(zeros), .lse = rows(sink_lse)}};
+  merge(parts, out.tensor(), {.lse = lse.rows()});
   expect_near(out, whole.out);
   expect_near(lse, whole.lse);
 }

@@ -17,20 +17,8 @@
 namespace keel::cli {
 namespace {
 
-// One line on stderr, whatever the message holds. Takes no memory, and a stderr that is full is nothing to report.
 int fail(int status, const char* message) noexcept {
-  std::array<char, 512> part;
-  std::fputs("keel: ", stderr);
-  std::size_t used = 0;
-  for (; *message != '\0'; ++message) {
-    const bool control = static_cast<unsigned char>(*message) < 0x20 || *message == 0x7F;
-    part[used++] = control ? ' ' : *message;
-    if (used < part.size()) continue;
-    std::fwrite(part.data(), 1, used, stderr);
-    used = 0;
-  }
-  std::fwrite(part.data(), 1, used, stderr);
-  std::fputc('\n', stderr);
+  complain(message);
   return status;
 }
 
@@ -76,6 +64,21 @@ int run(const std::function<void()>& body) {
 }
 
 }  // namespace
+
+void complain(const char* message) noexcept {
+  std::array<char, 512> part;
+  std::fputs("keel: ", stderr);
+  std::size_t used = 0;
+  for (; *message != '\0'; ++message) {
+    const bool control = static_cast<unsigned char>(*message) < 0x20 || *message == 0x7F;
+    part[used++] = control ? ' ' : *message;
+    if (used < part.size()) continue;
+    std::fwrite(part.data(), 1, used, stderr);
+    used = 0;
+  }
+  std::fwrite(part.data(), 1, used, stderr);
+  std::fputc('\n', stderr);
+}
 
 void prepare(CLI::App& app) {
   app.set_version_flag("--version", std::string("keel ") + keel::version());

@@ -23,6 +23,10 @@ struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// "keel: MESSAGE" on stderr, in one line whatever the message holds. Takes no memory and never fails: a stderr that is
+// full is nothing to report.
+void complain(const char* message) noexcept;
+
 // --help, --version and the look of the help, which subcommands take over: call it before adding them.
 void prepare(CLI::App& app);
 
