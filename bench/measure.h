@@ -31,10 +31,10 @@ struct Repeat {
 
 struct Result {
   Row row;
-  std::string skipped;  // why nothing was measured; empty otherwise
-  Plan plan;            // of the subject
-  double flops = 0, key_value_bytes = 0;
-  std::int64_t calls = 1;  // a sample
+  std::string skipped;          // why nothing was measured; empty otherwise
+  Plan plan;                    // of the subject
+  double flops = 0, bytes = 0;  // bytes: of k and v, or what a merge reads and writes
+  std::int64_t calls = 1;       // a sample
   std::optional<std::int64_t> resident_growth;
   std::vector<Repeat> repeats;
 };
