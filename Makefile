@@ -3,18 +3,21 @@
 
 JOBS := $(shell nproc)
 PREFIX := /usr/local
+LAB := OFF
+NN := $(LAB)
 FUZZ_SECONDS := 600
 SETUP := yes
 
 MAKEFLAGS += --no-print-directory
-.PHONY: help setup setup-dev build test wheel lab bench sanitize tsan fuzz cross format tidy install clean
+.PHONY: help setup setup-dev setup-install build test test-all wheel lab bench sanitize tsan clang static fuzz cross format \
+  tidy install clean
 
 help:  ## show this list
 	@echo 'Keel: scaled dot-product attention for C++20 and Python'
 	@echo
-	@sed -nE 's/^([a-z]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 18
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 18
 	@echo
-	@echo 'Settings: JOBS=$(JOBS)  PREFIX=$(PREFIX)  FUZZ_SECONDS=$(FUZZ_SECONDS)  SETUP=$(SETUP) (no: install no packages)'
+	@echo 'Settings: JOBS=$(JOBS)  PREFIX=$(PREFIX)  NN=$(NN)  LAB=$(LAB)  FUZZ_SECONDS=$(FUZZ_SECONDS)  SETUP=$(SETUP) (no: install no packages)'
 
 build: build/build.ninja  ## build the library and the program into build/lib and build/bin
 	@cmake --build build -j $(JOBS)
@@ -26,6 +29,9 @@ test: build  ## build, then run every test
 	@ctest --preset release --progress -j $(JOBS)
 	@SETUP=$(SETUP) scripts/python.sh test
 
+test-all: test clang static  ## make test, make clang and make static, and build Keel as part of another project
+	@ctest --preset release --build-config Deep --label-regex deep
+
 wheel: build  ## build the Python wheel into build/wheel
 	@SETUP=$(SETUP) scripts/python.sh wheel
 
@@ -35,13 +41,20 @@ lab: build  ## build, then run the lab: what the scaling does, measured, and a r
 bench: build  ## build, then measure speed on this machine
 	@build/bin/keel bench
 
+# $(call check,PRESET,TARGETS): builds the tests of another build, and TARGETS, and runs them.
+check = cmake --build build/$(1) --target keel_tests $(2) -j $(JOBS) && ctest --preset $(1) --progress -j $(JOBS)
+
 sanitize: build/asan-ubsan/build.ninja  ## run the tests under the address and undefined-behaviour sanitizers
-	@cmake --build build/asan-ubsan --target keel_tests -j $(JOBS)
-	@ctest --preset asan-ubsan --progress -j $(JOBS)
+	@$(call check,asan-ubsan)
 
 tsan: build/tsan/build.ninja  ## run the tests under the thread sanitizer
-	@cmake --build build/tsan --target keel_tests -j $(JOBS)
-	@ctest --preset tsan --progress -j $(JOBS)
+	@$(call check,tsan)
+
+clang: build/clang/build.ninja  ## run the tests on what clang makes of Keel, without a warning
+	@$(call check,clang,all)
+
+static: build/static/build.ninja  ## run the tests on static libraries without oneTBB
+	@$(call check,static,all)
 
 fuzz: build/fuzz/build.ninja  ## fuzz for FUZZ_SECONDS
 	@cmake --build build/fuzz --target fuzzers -j $(JOBS)
@@ -59,8 +72,10 @@ format: setup-dev  ## format every C and C++ file
 tidy: setup-dev build  ## check every source with clang-tidy
 	@git ls-files -z 'src/*.cc' 'bench/*.cc' | xargs -0 -P $(JOBS) -n 1 sh -c 'clang-tidy -p build --quiet "$$0" 2>/dev/null'
 
-install: build  ## install below PREFIX
-	@cmake --install build --prefix '$(PREFIX)'
+install: | setup-install  ## install the library and the program below PREFIX; with NN=ON the training layer, with LAB=ON the lab
+	@echo 'Configuring build/install' && cmake --preset install -DKEEL_BUILD_NN=$(NN) -DKEEL_BUILD_LAB=$(LAB) >/dev/null
+	@cmake --build build/install -j $(JOBS)
+	@cmake --install build/install --prefix '$(PREFIX)'
 
 clean:  ## remove everything that was built
 	@rm -rf build
@@ -70,6 +85,11 @@ clean:  ## remove everything that was built
 setup:
 ifneq ($(SETUP),no)
 	@scripts/setup.sh
+endif
+
+setup-install:
+ifneq ($(SETUP),no)
+	@scripts/setup.sh $(if $(filter ON,$(NN)),,install)
 endif
 
 setup-dev:
@@ -84,7 +104,7 @@ configure = echo 'Configuring $(@D)' && cmake --preset $(1) >/dev/null
 
 build/build.ninja: CMakePresets.json | setup
 	@$(call configure,release)
-build/fuzz/build.ninja: CMakePresets.json | setup-dev
-	@$(call configure,fuzz)
+build/fuzz/build.ninja build/clang/build.ninja: build/%/build.ninja: CMakePresets.json | setup-dev
+	@$(call configure,$*)
 build/%/build.ninja: CMakePresets.json | setup
 	@$(call configure,$*)

@@ -5,12 +5,11 @@
 #include <new>
 #include <random>
 
-#include "api/execute.h"
-#include "api/heads.h"
+#include "api/backends.h"
 #include "bench/flops.h"
 #include "core/element.h"
 #include "core/layout.h"
-#include "plan/merge_plan.h"
+#include "runtime/parallel.h"
 
 namespace keel::bench {
 namespace {
@@ -165,15 +164,9 @@ BackwardProblem Call::backward_problem() const { return make_backward_problem(in
 MergeProblem Call::merge_problem() const { return make_merge_problem(parts_, out_, outputs_, options_.threads); }
 
 Plan Call::plan() {
-  if (merge_) {
-    const cpu::MergeTasks tasks = plan_merge(merge_problem(), machine(), forced_.target);
-    Plan plan;
-    plan.kernel = Kernel::streaming;
-    plan.target = tasks.target;
-    plan.threads = tasks.threads;
-    return plan;
-  }
-  return backward_ ? make_plan(backward_problem(), machine(), forced_) : make_plan(problem(), machine(), forced_);
+  const Planning planning = {.resources = resources(), .forced = forced_};
+  if (merge_) return make_plan(merge_problem(), backends(), planning);
+  return backward_ ? make_plan(backward_problem(), backends(), planning) : make_plan(problem(), backends(), planning);
 }
 
 double Call::flops() {
@@ -187,22 +180,16 @@ double Call::bytes() {
 }
 
 void Call::operator()() {
-  if (merge_) {
-    if (forced_.target == 0) return merge(parts_, out_, outputs_, options_.threads);
-    const MergeProblem p = merge_problem();
-    return cpu::run_merge(merge_call(p), p.rows, plan_merge(p, machine(), forced_.target));
-  }
-  if (backward_) {
-    if (forced_.target == 0) return attention_backward(inputs_, gradients_, options_);
-    const BackwardProblem p = backward_problem();
-    return execute(p, make_plan(p, machine(), forced_));
-  }
   outputs_.heads = heads_;
-  if (forced_.target == 0) return attention(q_, k_, v_, out_, options_, outputs_);
-  Problem p = problem();  // as attention() does it, with a plan of our own
-  HeadRows rows(p);
-  execute(p, make_plan(p, machine(), forced_));
-  rows.reduce(p);
+  if (forced_.target != 0) {
+    plan().call->execute();
+  } else if (merge_) {
+    merge(parts_, out_, outputs_, options_.threads);
+  } else if (backward_) {
+    attention_backward(inputs_, gradients_, options_);
+  } else {
+    attention(q_, k_, v_, out_, options_, outputs_);
+  }
 }
 
 }  // namespace keel::bench

@@ -12,7 +12,7 @@ std::int64_t visible_scores(const Problem& p) {
   for (std::int64_t e = 0; e < p.entries(); ++e) {
     const Entry entry = p.entry(e);
     for (std::int64_t i = 0; i < entry.q_rows; ++i) {
-      const KeyRange keys = p.key_range(entry, i);
+      const KeyRange keys = p.sequences.key_range(entry, i);
       if (!mask.given() && !bias.given()) {
         total += std::max<std::int64_t>(keys.end - keys.begin, 0) * p.q_heads;
         continue;

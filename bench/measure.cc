@@ -55,7 +55,7 @@ double value_of(const Result& result, double seconds, double yardstick, double b
     case Metric::call_seconds:
       return seconds;
     case Metric::extra_bytes:
-      return static_cast<double>(std::max(result.plan.workspace_bytes, result.resident_growth.value_or(0)));
+      return static_cast<double>(std::max(result.workspace_bytes, result.resident_growth.value_or(0)));
   }
   return 0;
 }
@@ -65,7 +65,11 @@ class Visitor {
   Visitor(Result& result, const Arrays& arrays, Yardsticks& yardsticks)
       : result_(result), yardsticks_(yardsticks), subject_{Call(result.row.subject, arrays)} {
     if (result.row.baseline) baseline_.emplace(Sampled{Call(*result.row.baseline, arrays)});
-    result_.plan = subject_.call.plan();
+    const Plan plan = subject_.call.plan();
+    result_.plan = describe(plan, {});
+    result_.threads = plan.threads;
+    result_.workspace_bytes = plan.workspace_bytes;
+    result_.target = result.row.subject.target != 0 ? result.row.subject.target : machine().target_bits.front();
     result_.flops = subject_.call.flops();
     result_.bytes = subject_.call.bytes();
   }
@@ -97,10 +101,9 @@ class Visitor {
  private:
   double yardstick() {
     const Row& row = result_.row;
-    const std::int64_t target = result_.plan.target;
-    if (row.metric == Metric::bandwidth_share) return yardsticks_.read(target, result_.plan.threads);
-    if (row.metric == Metric::update_share) return yardsticks_.update(target, result_.plan.threads);
-    return yardsticks_.fma(accumulation_dtype(row.subject.dtype), target, result_.plan.threads);
+    if (row.metric == Metric::bandwidth_share) return yardsticks_.read(result_.target, result_.threads);
+    if (row.metric == Metric::update_share) return yardsticks_.update(result_.target, result_.threads);
+    return yardsticks_.fma(accumulation_dtype(row.subject.dtype), result_.target, result_.threads);
   }
 
   void judge(Repeat& repeat) const {

@@ -31,8 +31,10 @@ struct Repeat {
 
 struct Result {
   Row row;
-  std::string skipped;          // why nothing was measured; empty otherwise
-  Plan plan;                    // of the subject
+  std::string skipped;  // why nothing was measured; empty otherwise
+  std::string plan;     // of the subject, as text
+  int threads = 1;
+  std::int64_t target = 0, workspace_bytes = 0;
   double flops = 0, bytes = 0;  // bytes: of k and v, or what a merge reads and writes
   std::int64_t calls = 1;       // a sample
   std::optional<std::int64_t> resident_growth;

@@ -18,7 +18,7 @@ constexpr std::int64_t kLeast = std::int64_t{512} << 20, kMost = std::int64_t{2}
 // one's end. Threads of our own: the library's pool promises no more than that the work gets done.
 double seconds_together(int threads, const std::function<void(int)>& work) {
   std::barrier start(threads), end(threads);
-  std::vector<std::jthread> others;
+  std::vector<std::thread> others;
   for (int t = 1; t < threads; ++t) {
     others.emplace_back([&, t] {
       start.arrive_and_wait();
@@ -30,7 +30,9 @@ double seconds_together(int threads, const std::function<void(int)>& work) {
   const Stopwatch watch;
   work(0);
   end.arrive_and_wait();
-  return watch.seconds();
+  const double seconds = watch.seconds();
+  for (std::thread& other : others) other.join();
+  return seconds;
 }
 
 double fma_loop(DType dtype, std::int64_t target, std::int64_t steps) {

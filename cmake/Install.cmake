@@ -1,17 +1,23 @@
-# What `cmake --install` puts in place: headers, library, program, the CMake package `keel` and the pkg-config file.
+# What `cmake --install` puts in place: headers, libraries, programs, the CMake package `keel` and the pkg-config file.
 # Nothing installed holds an absolute path, so the tree may be moved.
+include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/keel)
 set(pkgconfig_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-install(DIRECTORY include/keel DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+# Headers come with the library that they describe.
+install(DIRECTORY include/keel DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN nn EXCLUDE)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(TARGETS keel EXPORT keel INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 if(KEEL_BUILD_NN)
+  install(DIRECTORY include/keel/nn DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/keel FILES_MATCHING PATTERN "*.h")
   install(TARGETS keel_nn_library EXPORT keel INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 endif()
-if(KEEL_BUILD_PROGRAMS)
+if(KEEL_BUILD_CLI)
   install(TARGETS keel_program)
+endif()
+if(KEEL_BUILD_LAB)
+  install(TARGETS keel_lab_program)
 endif()
 
 install(EXPORT keel NAMESPACE keel:: FILE keelTargets.cmake DESTINATION ${package_dir})
@@ -23,7 +29,16 @@ install(FILES ${PROJECT_BINARY_DIR}/keelConfig.cmake ${PROJECT_BINARY_DIR}/keelC
 # A static library leaves its own dependencies to whoever links it.
 set(pc_private "")
 if(NOT BUILD_SHARED_LIBS)
-  set(pc_private "Requires.private: libhwy tbb\nLibs.private: -lstdc++ -lm\n")
+  install(FILES cmake/KeelHighway.cmake DESTINATION ${package_dir})
+  set(pc_requires libhwy)
+  if(KEEL_THREADS STREQUAL "TBB")
+    string(APPEND pc_requires " tbb")
+  endif()
+  list(TRANSFORM CMAKE_CXX_IMPLICIT_LINK_LIBRARIES PREPEND "-l" OUTPUT_VARIABLE pc_libs)
+  list(FILTER pc_libs INCLUDE REGEX "^-l(stdc\\+\\+|c\\+\\+|m)$")
+  list(REMOVE_DUPLICATES pc_libs)
+  list(JOIN pc_libs " " pc_libs)
+  set(pc_private "Requires.private: ${pc_requires}\nLibs.private: ${pc_libs}\n")
 endif()
 file(RELATIVE_PATH pc_prefix ${CMAKE_INSTALL_PREFIX}/${pkgconfig_dir} ${CMAKE_INSTALL_PREFIX})
 string(REGEX REPLACE "/$" "" pc_prefix "${pc_prefix}")

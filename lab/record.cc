@@ -1,5 +1,6 @@
 #include "lab/record.h"
 
+#include "io/messages.h"
 #include "keel/attention.h"
 
 namespace keel::lab {
@@ -10,7 +11,13 @@ Json identity(const Experiment& experiment, const Settings& settings) {
                {"profile", settings.full ? "full" : "quick"},
                {"seed", settings.seed},
                {"repeats", settings.repeats}};
-  if (experiment.by_name_only()) json["options"] = settings.options;
+  if (experiment.by_name_only()) {
+    Json& options = json["options"] = Json::object();
+    for (const auto& [name, value] : settings.options) {
+      const auto digest = settings.digests.find(name);
+      options[name] = digest == settings.digests.end() ? io::path_text(value) : digest->second;
+    }
+  }
   return json;
 }
 

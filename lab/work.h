@@ -12,10 +12,11 @@ namespace keel::lab {
 struct Settings {
   bool full = false;  // the thorough profile: more repeats, larger sizes
   std::uint64_t seed = 0;
-  std::size_t repeats = 0;  // of everything that chance has a part in; 0: as the profile has it
-  int threads = 0;          // 0: all the machine has. Results do not depend on it
-  bool brief = false;       // short training and short sequences: for tests of what surrounds them
+  std::size_t repeats = 0;                       // of everything that chance has a part in; 0: as the profile has it
+  int threads = 0;                               // 0: all the machine has. Results do not depend on it
+  bool brief = false;                            // short training and short sequences: for tests of what surrounds them
   std::map<std::string, std::string> options{};  // of one experiment alone, by name
+  std::map<std::string, std::string> digests{};  // of the options that name a file: of what it held as the run began
 };
 
 // Thrown out of an experiment whose run is to stop.

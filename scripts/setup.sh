@@ -2,14 +2,16 @@
 # Installs the Debian packages that Keel needs. Silent and quick when they are all there.
 #
 #   scripts/setup.sh          what make build, test, lab, bench, sanitize and tsan need
+#   scripts/setup.sh install  what make install needs, and no more
 #   scripts/setup.sh dev      also what make format, tidy and fuzz need
 #   scripts/setup.sh cross    also what make cross needs
 #   scripts/setup.sh browser  also a browser, in which make test opens the lab's report
 set -euo pipefail
 
 build=(g++ cmake ninja-build pkg-config git)
-library=(libhwy-dev libtbb-dev libopenblas-dev)
-programs=(libcli11-dev nlohmann-json3-dev libfmt-dev node-d3)
+library=(libhwy-dev libtbb-dev)
+program=(libcli11-dev nlohmann-json3-dev libfmt-dev)
+training=(libopenblas-dev node-d3)
 tests=(libgtest-dev libgmock-dev python3 python3-venv python3-dev)
 dev=(clang clang-format clang-tidy libclang-rt-dev valgrind)
 cross=(g++-aarch64-linux-gnu)
@@ -20,13 +22,18 @@ fail() {
   exit 1
 }
 
-packages=("${build[@]}" "${library[@]}" "${programs[@]}" "${tests[@]}")
+packages=("${build[@]}" "${library[@]}" "${program[@]}")
+if [[ ${1:-} == install ]]; then
+  shift
+else
+  packages+=("${training[@]}" "${tests[@]}")
+fi
 for group in "$@"; do
   case $group in
     dev) packages+=("${dev[@]}") ;;
     cross) packages+=("${cross[@]}") ;;
     browser) packages+=("${browser[@]}") ;;
-    *) fail "unknown group '$group'; usage: scripts/setup.sh [dev] [cross] [browser]" ;;
+    *) fail "unknown group '$group'; usage: scripts/setup.sh [install] [dev] [cross] [browser]" ;;
   esac
 done
 

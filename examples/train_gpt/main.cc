@@ -7,7 +7,9 @@
 // crash it goes on from the last checkpoint.
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +19,7 @@
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 #include "run.h"
 
@@ -41,7 +44,7 @@ T number(const std::string& name, const std::string& value) {
       result = std::stod(value, &used);
   } catch (const std::exception&) {
   }
-  if (used == 0 || used != value.size() || result < 0) {
+  if (used == 0 || used != value.size() || result < 0 || !std::isfinite(static_cast<double>(result))) {
     throw std::invalid_argument(name + ": expected a number of at least 0, got '" + value + "'");
   }
   return result;
@@ -83,6 +86,19 @@ Arguments parse(int argc, char** argv) {
   return a;
 }
 
+// Raises where a file at `path` could not be written: hours of training later would be too late to say so.
+void check_writable(const std::string& path) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::absolute(path).parent_path();
+  const auto refuse = [&](const std::string& expected, const std::string& got) {
+    throw std::runtime_error("--checkpoint: " + path + ": expected " + expected + ", got \"" + got + "\"");
+  };
+  const auto reason = [] { return std::generic_category().message(errno); };
+  if (fs::is_directory(path)) refuse("a file to write", "a folder");
+  if (fs::exists(path) && ::access(path.c_str(), W_OK) != 0) refuse("a file to write", reason());
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) refuse("a folder to write in", reason());
+}
+
 // How far a run is, on one line of a terminal; nothing elsewhere.
 class Progress {
  public:
@@ -121,6 +137,7 @@ class Progress {
 };
 
 int train(const Arguments& a) {
+  check_writable(a.checkpoint);
   const Text text(a.text);
   Run run(a.run, text);
   if (std::filesystem::exists(a.checkpoint)) {
@@ -153,8 +170,14 @@ int train(const Arguments& a) {
   std::printf("held-out loss %.4f nats a character; a bigram model reaches %.4f\n", run.held_out_loss(),
               run.bigram_loss());
   for (std::uint64_t i = 0; i < 2; ++i)
-    std::printf("--- sample %d\n%s\n", static_cast<int>(i + 1), run.sample(300, 0.8, i).c_str());
+    std::printf("--- sample %d\n%s\n", static_cast<int>(i + 1), printable(run.sample(300, 0.8, i)).c_str());
   return 0;
+}
+
+// The message may quote a file.
+int fail(int status, const std::exception& error) {
+  std::fprintf(stderr, "train_gpt: %s\n", printable(error.what()).c_str());
+  return status;
 }
 
 }  // namespace
@@ -162,11 +185,11 @@ int train(const Arguments& a) {
 int main(int argc, char** argv) {
   try {
     return train(parse(argc, argv));
+  } catch (const Diverged& error) {
+    return fail(1, error);
   } catch (const std::invalid_argument& error) {
-    std::fprintf(stderr, "train_gpt: %s\n", error.what());
-    return 2;
+    return fail(2, error);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "train_gpt: %s\n", error.what());
-    return 3;
+    return fail(3, error);
   }
 }

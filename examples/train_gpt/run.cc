@@ -1,13 +1,49 @@
 #include "run.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cmath>
 #include <sstream>
 #include <stdexcept>
 
 using namespace keel::nn;
 
+namespace {
+
+// `s`, where a run of it is possible. The memory is what it needs at the least: weights, gradients and Adam's two
+// moments; of each token of a batch ten times d_model a layer, and the logits with their gradient.
+const RunSettings& checked(const RunSettings& s, const Text& text) {
+  if (text.size() / 10 - 2 < s.context) {
+    throw std::runtime_error("the text is too short: expected ten times the context of " + std::to_string(s.context) +
+                             " and 20 characters more, got " + std::to_string(text.size()));
+  }
+  const auto d = static_cast<double>(s.d_model), layers = static_cast<double>(s.layers);
+  const auto words = static_cast<double>(text.vocabulary()), context = static_cast<double>(s.context);
+  constexpr double kFloat = 4;
+  const double model = 4 * kFloat * (12 * layers * d * d + (words + context) * d);
+  const double row = kFloat * context * (10 * layers * d + 2 * words);
+  const double memory = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  const auto gib = [](double bytes) {
+    return std::to_string(std::llround(std::min(bytes / (1 << 30), 1e15))) + " GiB";
+  };
+  if (model + row > memory) {
+    throw std::invalid_argument("--layers, --d-model: expected a model that fits in this machine's memory of " +
+                                gib(memory) + ", got " + std::to_string(s.layers) + " and " +
+                                std::to_string(s.d_model) + ", which take at least " + gib(model + row));
+  }
+  const auto most = static_cast<std::int64_t>((memory - model) / std::max(row, 1.0));
+  if (s.batch > most) {
+    throw std::invalid_argument("--batch: expected at most " + std::to_string(most) + ", which fill this machine's " +
+                                "memory of " + gib(memory) + ", got " + std::to_string(s.batch));
+  }
+  return s;
+}
+
+}  // namespace
+
 Run::Run(const RunSettings& s, const Text& text)
-    : settings_(s),
+    : settings_(checked(s, text)),
       text_(text),
       split_(text.size() - text.size() / 10),
       model_({.vocabulary = text.vocabulary(),
@@ -17,13 +53,7 @@ Run::Run(const RunSettings& s, const Text& text)
               .layers = s.layers,
               .dropout = s.dropout,
               .seed = s.seed}),
-      optimiser_(model_.parameters(), {.lr = s.lr, .beta2 = 0.99, .weight_decay = 0.1}) {
-  if (text.size() / 10 < s.context + 2) {
-    throw std::runtime_error("the text is too short: expected at least " + std::to_string(10 * (s.context + 2)) +
-                             " characters for a context of " + std::to_string(s.context) + ", got " +
-                             std::to_string(text.size()));
-  }
-}
+      optimiser_(model_.parameters(), {.lr = s.lr, .beta2 = 0.99, .weight_decay = 0.1}) {}
 
 double Run::train_step() {
   const std::int64_t now = step();
@@ -36,6 +66,10 @@ double Run::train_step() {
 
   const Text::Batch batch = text_.draw(random, settings_.batch, settings_.context, 0, split_);
   const Tensor loss = model_.loss(batch.ids, batch.labels);
+  if (!std::isfinite(loss.item())) {
+    throw Diverged("step " + std::to_string(now + 1) + ": expected a finite loss, got " + std::to_string(loss.item()) +
+                   "; try a lower --lr");
+  }
   loss.backward();
   clip_gradients(model_.parameters(), 1.0);
   optimiser_.step();
@@ -74,11 +108,18 @@ std::string Run::description() const {
   text << "layers " << settings_.layers << ", heads " << settings_.heads << ", d_model " << settings_.d_model
        << ", context " << settings_.context << ", batch " << settings_.batch << ", steps " << settings_.steps << ", lr "
        << settings_.lr << ", dropout " << settings_.dropout << ", seed " << settings_.seed << ", characters "
-       << text_.size() << ", alphabet " << text_.vocabulary();
+       << text_.size() << ", alphabet " << text_.vocabulary() << ", text " << text_.digest();
   return text.str();
 }
 
 void Run::save(const std::string& path) const {
+  for (const auto& [name, tensor] : model_.parameters()) {
+    for (const float x : tensor.data<float>()) {
+      if (std::isfinite(x)) continue;
+      throw Diverged("step " + std::to_string(step()) + ": expected finite weights to save, got " + std::to_string(x) +
+                     " in " + name + "; try a lower --lr");
+    }
+  }
   Checkpoint checkpoint{.metadata = {{"run", description()}}};
   append(checkpoint.tensors, "model.", model_.parameters());
   append(checkpoint.tensors, "optimiser.", optimiser_.state());

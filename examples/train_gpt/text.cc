@@ -2,9 +2,27 @@
 
 #include <array>
 #include <cmath>
+#include <cstdint>
+#include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
+
+std::string printable(const std::string& text) {
+  std::string result;
+  for (std::size_t i = 0; i < text.size();) {
+    const auto at = [&](std::size_t j) { return j < text.size() ? static_cast<unsigned char>(text[j]) : 0; };
+    const bool c0 = (at(i) < 0x20 && at(i) != '\n' && at(i) != '\t') || at(i) == 0x7F;
+    const bool c1 = at(i) == 0xC2 && at(i + 1) >= 0x80 && at(i + 1) < 0xA0;  // an escape sequence in one character
+    const std::size_t end = i + (c1 ? 2 : 1);
+    for (; i < end; ++i) {
+      std::array<char, 8> escape{text[i]};
+      if (c0 || c1) std::snprintf(escape.data(), escape.size(), "\\x%02x", at(i));
+      result += escape.data();
+    }
+  }
+  return result;
+}
 
 Text::Text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -12,6 +30,9 @@ Text::Text(const std::string& path) {
   const std::string text(std::istreambuf_iterator<char>(file), {});
   if (text.size() < 2)
     throw std::runtime_error(path + ": expected at least two characters, got " + std::to_string(text.size()));
+  std::uint64_t hash = 0xCBF29CE484222325;  // FNV-1a
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;
+  digest_ = std::to_string(hash);
   std::array<std::int64_t, 256> id{};
   for (const char c : text) id[static_cast<unsigned char>(c)] = 1;
   for (int c = 0; c < 256; ++c) {

@@ -5,6 +5,9 @@
 #include <string>
 #include <vector>
 
+// Text from a file, fit for a terminal: control characters other than ends of lines and tabs become \xNN.
+std::string printable(const std::string& text);
+
 // A text as numbers, one a character (a byte).
 class Text {
  public:
@@ -13,6 +16,7 @@ class Text {
   const std::string& alphabet() const { return alphabet_; }
   std::int64_t size() const { return std::ssize(ids_); }
   std::int64_t vocabulary() const { return std::ssize(alphabet_); }
+  const std::string& digest() const { return digest_; }  // tells one text from another
   std::string decode(const std::vector<std::int64_t>& ids) const;
 
   // Inputs and labels (rows, length), each row from a random place of [begin, end).
@@ -28,5 +32,5 @@ class Text {
 
  private:
   std::vector<std::int64_t> ids_;
-  std::string alphabet_;
+  std::string alphabet_, digest_;
 };

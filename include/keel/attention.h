@@ -8,8 +8,9 @@
 //                   {.causal = keel::Causal::top_left});
 //
 // Shapes.  q (B, H_q, N_q, d_k)   k (B, H_kv, N_k, d_k)   v (B, H_kv, N_k, d_v)   out (B, H_q, N_q, d_v)
-// H_q is a multiple of H_kv; query head h reads key-value head ⌊h·H_kv/H_q⌋. q, k, v and out share one dtype: f64, f32,
-// f16 or bf16. Any length and head size, 0 included for lengths; any strides.
+// H_q is a multiple of H_kv; query head h reads key-value head ⌊h·H_kv/H_q⌋. q, k and v share one dtype: f64, f32, f16
+// or bf16; out has that dtype too, or f32 where they have 16 bits. Any length and head size, 0 included for lengths;
+// any strides.
 //
 // Order of a score.  s = scale·(q·k) → softcap → + bias → + ALiBi → masks → softmax (with sinks) → dropout → · v
 //
@@ -42,6 +43,15 @@ struct Window {
   std::int64_t right = kUnbounded;
 };
 
+// Where the rows of q and k stand when they are a slice of a longer problem, "the whole": a chunk of a prompt, a shard
+// of a sequence over many machines. Causal masks, windows, ALiBi and dropout then follow the whole's positions, lengths
+// and offsets are the whole's, and bottom_right aligns the whole. Everything else belongs to the slice. Results over
+// slices of keys join by merge(), gradients by Gradients::accumulate.
+struct Origin {
+  std::int64_t query = 0, key = 0;  // position of the first row of q, and of k
+  std::int64_t n_q = 0, n_k = 0;    // rows of the whole; 0: it ends where the slice ends
+};
+
 // Everything about a call but its tensors. The default is plain attention.
 // (The {} here and below let designated initialisers pass without a warning about the members left out.)
 struct Options {
@@ -61,21 +71,22 @@ struct Options {
   TensorView bias{};
   Causal causal = Causal::none;
   Window window{};
+  Origin origin{};
 
   // Padded batches: how many leading rows of each batch entry are real (B values each). Later keys are masked; later
   // queries count as fully masked rows. Either may be given alone.
-  std::span<const std::int64_t> q_lengths{};
-  std::span<const std::int64_t> k_lengths{};
+  ListView q_lengths{};
+  ListView k_lengths{};
 
   // Packed batches: B = 1, and entry e owns rows [offsets[e], offsets[e+1]); both are given, with E + 1 values from 0
   // to N (cu_seqlens). Queries see the keys of their own entry only. bottom_right aligns each entry by its own lengths.
-  std::span<const std::int64_t> q_offsets{};
-  std::span<const std::int64_t> k_offsets{};
+  ListView q_offsets{};
+  ListView k_offsets{};
 
-  // ALiBi: −slope_h · |i + offset − j|, one slope a query head (H_q), along the diagonal described at Window.
+  // ALiBi: −slope_h · |i + offset − j|, one slope per query head (H_q), along the diagonal described at Window.
   HeadView alibi{};
 
-  // One logit a query head (H_q) that joins the softmax's denominator but has no value: 0 gives softmax₁.
+  // One logit per query head (H_q) that joins the softmax's denominator but has no value: 0 gives softmax₁.
   HeadView sinks{};
 
   // Each weight is zeroed with this probability, 0 ≤ dropout ≤ 1, the rest divided by 1 − dropout. Which ones is a
@@ -122,20 +133,23 @@ struct BackwardInputs {
   TensorView q{}, k{}, v{};
   TensorView out{};   // as attention() returned it
   RowView lse{};      // as attention() returned it
-  TensorView dout{};  // gradient of the loss by out: (B, H_q, N_q, d_v), q's dtype
-  RowView dlse{};     // gradient of the loss by lse, where the caller used it; may be left out
+  TensorView dout{};  // gradient of the loss with respect to out: (B, H_q, N_q, d_v), q's dtype or f32
+  RowView dlse{};     // gradient of the loss with respect to lse, where the caller used it; may be left out
 };
 
-// Gradients to compute; those without a view cost nothing. A view is overwritten, not added to. dbias and dscale may
-// have size 1 (or stride 0) along any dimension: the gradient is then summed over it, as a broadcast input needs.
+// Gradients to compute; those without a view cost nothing. dbias and dscale may have size 1 (or stride 0) along any
+// dimension: the gradient is then summed over it, as a broadcast input needs.
 struct Gradients {
-  MutableTensorView dq{}, dk{}, dv{};  // shapes and dtype of q, k, v
+  MutableTensorView dq{}, dk{}, dv{};  // shapes of q, k, v, and their dtype or f32
   MutableTensorView dbias{};           // (B, H_q, N_q, N_k), q's dtype or f32
-  MutableRowView dscale{};             // (B, H_q, N_q) by the scale in use, number or tensor; any float dtype
+  MutableRowView dscale{};             // (B, H_q, N_q), of the scale in use, number or tensor; any float dtype
   MutableHeadView dsinks{};            // (H_q); any float dtype
+  bool accumulate = false;             // add to what the views hold instead of overwriting it
 };
 
-// The gradients of attention(); `options` as in the forward call.
+// The gradients of attention(); `options` as in the forward call. Of a slice of keys (options.origin), out and lse are
+// those of all keys, merged, and dq, dbias and dscale are this slice's part of the gradient. dsinks is a sum over rows:
+// ask one slice of keys for it.
 KEEL_API void attention_backward(const BackwardInputs& inputs, const Gradients& gradients, const Options& options = {});
 
 // Attention of the same queries over one part of the keys, as attention() reports it.
@@ -160,11 +174,13 @@ struct Partial {
 KEEL_API void merge(std::span<const Partial> parts, const MutableTensorView& out, const Outputs& outputs = {},
                     int threads = 0);
 
-// How attention() would serve this call: kernel, SIMD target, tiles, threads, workspace, and why. Data is not read.
+// How attention() or attention_backward() would serve this call: backend, kernel, tiles, threads, workspace, and why.
+// Data is not read, and pointers may be null.
 KEEL_API std::string explain(const TensorView& q, const TensorView& k, const TensorView& v,
                              const MutableTensorView& out, const Options& options = {}, const Outputs& outputs = {});
+KEEL_API std::string explain(const BackwardInputs& inputs, const Gradients& gradients, const Options& options = {});
 
-// "0.1.0"
+// "major.minor.patch"
 KEEL_API const char* version();
 
 }  // namespace keel

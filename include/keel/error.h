@@ -12,6 +12,8 @@ enum class ErrorCode {
   bad_file,          // a file whose content cannot be used
   io,                // a file that cannot be opened, read or written
   out_of_memory,     // the workspace of a call could not be allocated
+  unsupported,       // no backend serves the call; nothing was computed or written
+  wrong_dtype,       // an argument of a dtype that is not taken there; nothing was computed or written
 };
 
 // The one exception of Keel. The message names the argument, what was expected and what came:

@@ -12,10 +12,10 @@ struct Team {
   int (*size)() = nullptr;
 };
 
-// From now on calls are computed by the threads of this team where it has as many as the call may use, and by oneTBB's
-// elsewhere. A program that computes with OpenMP anyway then has one set of threads, not two that take each other's
-// cores. Results are the same, bit for bit. A forked child, where the team's threads do not exist, is back with
-// oneTBB's.
+// From now on calls, those of the training layer too, are computed by the threads of this team where it has as many as
+// the call may use, and by oneTBB's elsewhere. A program that computes with OpenMP anyway then has one set of threads,
+// not two that take each other's cores. Results are the same, bit for bit. A forked child, where the team's threads do
+// not exist, is back with oneTBB's; or on one thread, where its parent has used those.
 KEEL_API void use_team(Team team);
 
 }  // namespace keel

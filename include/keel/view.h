@@ -2,15 +2,30 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 
 #include "keel/dtype.h"
 
 namespace keel {
 
-// A view of an array that somebody else owns: pointer, dtype, shape and strides. Strides count elements, may be of any
-// sign, and 0 repeats along a dimension, so BNHD layouts, packed QKV, slices and broadcasts need no copy.
+// Where an array lies. All arrays of a call lie on one device, which computes it; lengths and offsets may lie on the CPU
+// all the same. Nothing is ever copied between devices.
+enum class DeviceKind : std::int32_t {
+  cpu = 0,
+  cuda = 1,
+  extension = 2,  // of a backend that the program brings
+};
+struct Device {
+  DeviceKind kind = DeviceKind::cpu;
+  std::int32_t index = 0;
+  bool operator==(const Device&) const = default;
+};
+
+// A view of an array that somebody else owns: pointer, dtype, shape, strides and device. Strides count elements, may be
+// of any sign, and 0 repeats along a dimension, so BNHD layouts, packed QKV, slices and broadcasts need no copy.
 // A default-constructed view means "not given".
 template <std::size_t Rank, class Pointer>
 struct BasicView {
@@ -18,22 +33,39 @@ struct BasicView {
   DType dtype = DType::f32;
   std::array<std::int64_t, Rank> shape{};
   std::array<std::int64_t, Rank> strides{};
+  Device device{};
 
   bool given() const {
     return data != nullptr || std::any_of(shape.begin(), shape.end(), [](std::int64_t n) { return n != 0; });
   }
 
   operator BasicView<Rank, const void*>() const requires std::is_same_v<Pointer, void*> {
-    return {data, dtype, shape, strides};
+    return {data, dtype, shape, strides, device};
   }
 };
 
 using TensorView = BasicView<4, const void*>;  // (B, H, N, D); masks and weights: (B, H, N_q, N_k)
 using MutableTensorView = BasicView<4, void*>;
-using RowView = BasicView<3, const void*>;  // one value a row: (B, H, N_q)
+using RowView = BasicView<3, const void*>;  // one value per row: (B, H, N_q)
 using MutableRowView = BasicView<3, void*>;
-using HeadView = BasicView<1, const void*>;  // one value a query head: (H)
+using HeadView = BasicView<1, const void*>;  // one value per query head: (H)
 using MutableHeadView = BasicView<1, void*>;
+
+// Lengths or offsets, i64: from a vector, an array or a span, or from a view of memory on a device.
+struct ListView : BasicView<1, const void*> {
+  ListView() = default;
+  ListView(const BasicView<1, const void*>& view) : BasicView(view) {}
+  ListView(const std::int64_t* values, std::size_t count)
+      : BasicView{values, DType::i64, {static_cast<std::int64_t>(count)}, {1}} {}
+  ListView(std::convertible_to<std::span<const std::int64_t>> auto const& values)
+      : ListView(std::span<const std::int64_t>(values).data(), std::span<const std::int64_t>(values).size()) {}
+
+  bool empty() const { return shape[0] == 0; }
+  std::int64_t size() const { return shape[0]; }
+  std::int64_t operator[](std::int64_t i) const {  // on the CPU
+    return static_cast<const std::int64_t*>(data)[i * strides[0]];
+  }
+};
 
 // Strides, in elements, of an array stored in C order without gaps.
 template <std::size_t Rank>
@@ -42,7 +74,7 @@ constexpr std::array<std::int64_t, Rank> contiguous_strides(const std::array<std
   std::int64_t step = 1;
   for (std::size_t i = Rank; i-- > 0;) {
     strides[i] = step;
-    step *= shape[i];
+    if (__builtin_mul_overflow(step, shape[i], &step)) step = INT64_MAX;  // such a shape is refused by every call
   }
   return strides;
 }

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "io/messages.h"
 #include "keel/attention.h"
 
 namespace keel::lab {
@@ -130,7 +131,8 @@ std::string command(const Record& record) {
       fmt::format("keel lab {} --seed {}{}{}", record.experiment->name(), record.settings.seed,
                   record.settings.full ? " --full" : "",
                   record.settings.repeats > 0 ? fmt::format(" --repeats {}", record.settings.repeats) : "");
-  for (const auto& [option, value] : record.settings.options) text += fmt::format(" --{} {}", option, escaped(value));
+  for (const auto& [option, value] : record.settings.options)
+    text += fmt::format(" --{} {}", option, escaped(io::path_text(value)));
   return text;
 }
 
@@ -161,12 +163,14 @@ std::string section_html(const Record& record, const std::vector<Entry>& ledger)
                             escaped(record.result.settings), command(record));
 }
 
-// JSON inside a script element, which "</" could end.
+// JSON inside a script element: "</script" would end it, and after "<!--" and "<script" the next "</script>" would not.
 std::string script_json(const Json& data) {
   std::string text;
   for (const char c : data.dump()) {
-    if (c == '/' && text.ends_with('<')) text += '\\';
-    text += c;
+    if (c == '<')
+      text += "\\u003c";
+    else
+      text += c;
   }
   return text;
 }

@@ -123,7 +123,7 @@ Result report_on(const Comparison& c, const std::string& data) {
       "input feeding, {} parameters ± {:.0f} % an arm: the width of the layers makes up for what the attention takes. "
       "{} steps of {} sentences, Adam at {}, label smoothing {}, gradients clipped at {}. {} seeds.",
       data, c.task.train.size(), c.task.test.size(), c.task.longer.size(), c.task.source.size(), c.task.target.size(),
-      c.task.parameters(), 100 * kBudget, t.steps, t.batch, t.lr, t.smoothing, t.clip, c.settings.repeats);
+      c.task.model_sizes().parameters, 100 * kBudget, t.steps, t.batch, t.lr, t.smoothing, t.clip, c.settings.repeats);
   measure(c, result);
   const HeadSizes both = head_sizes(c, result);
   if (c.arms.size() == 1) say_how_one_does(c.arms.front(), result);

@@ -1,5 +1,11 @@
 #include "lab/translate/language.h"
 
+#include <fmt/format.h>
+
+#include "io/messages.h"
+#include "io/utf8.h"
+#include "keel/error.h"
+
 namespace keel::lab::translate {
 namespace {
 
@@ -32,7 +38,22 @@ Language::Language(const std::vector<Pair>& pairs, std::vector<std::string> Pair
     : bpe_(learnt(counted(pairs, side), units)), vocabulary_(units_of(counted(pairs, side), bpe_), kMostWords) {}
 
 Language::Language(const Json& json) : vocabulary_(json.at("words").get<std::vector<std::string>>()) {
+  const auto refuse = [](const std::string& what) {
+    throw Error(ErrorCode::bad_file, "[translate] vocabulary: expected " + what);
+  };
   if (json.contains("merges")) bpe_.emplace(json.at("merges").get<std::vector<Bpe::Merge>>());
+  const std::vector<std::string>& words = vocabulary_.words();
+  if (words.size() < 2 || words.size() > kMostWords) {
+    refuse(fmt::format("from 2 to {} words, got {}", kMostWords, words.size()));
+  }
+  if (bpe_ && bpe_->merges().size() > kMostWords) {
+    refuse(fmt::format("at most {} merges, got {}", kMostWords, bpe_->merges().size()));
+  }
+  for (const std::string& word : words) {
+    if (word.empty() || io::has_control_character(word)) {
+      refuse(fmt::format("words that can be printed, got '{}'", io::printable(word)));
+    }
+  }
 }
 
 Json Language::json() const {

@@ -19,6 +19,8 @@ class Language {
  public:
   // Learnt on the sentences of one side of `pairs`.
   Language(const std::vector<Pair>& pairs, std::vector<std::string> Pair::*side, Units units);
+  // As json() gives it, which is held to what the other one makes: it comes from a file that somebody may have edited.
+  // Raises keel::Error or Json::exception.
   explicit Language(const Json& json);
   Json json() const;
 

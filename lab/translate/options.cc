@@ -1,7 +1,11 @@
 #include "lab/translate/options.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <chrono>
+
+#include "io/digest.h"
 #include "io/messages.h"
 #include "keel/error.h"
 #include "lab/translate/tsv.h"
@@ -25,9 +29,19 @@ TranslateOptions::TranslateOptions(const Settings& settings) {
     return found == settings.options.end() ? std::string() : found->second;
   };
   data = option("data");
+  if (const auto found = settings.digests.find("data"); found != settings.digests.end()) digest = found->second;
   arm = option("arm");
   units = units_by_name(option("vocabulary"));
   arms();
+}
+
+void TranslateOptions::take_digests(Settings& settings) {
+  const auto data = settings.options.find("data");
+  if (data == settings.options.end()) return;
+  // What can be read but once cannot be known beforehand: its run is like no other.
+  settings.digests["data"] = io::file_digest(data->second)
+                                 .value_or(fmt::format("a stream read by process {} at {}", ::getpid(),
+                                                       std::chrono::system_clock::now().time_since_epoch().count()));
 }
 
 std::vector<Arm> TranslateOptions::arms() const {
@@ -41,6 +55,12 @@ Loaded load_task(const TranslateOptions& options, const SetSizes& sizes, std::ui
         make_task(generate_sets(seed, sizes), options.units), "English and German sentences of Keel's own grammar", {}};
   }
   PairFile file = read_pairs(options.data, progress);
+  if (file.regular && !options.digest.empty() && file.digest != options.digest) {
+    throw Error(
+        ErrorCode::bad_file,
+        fmt::format("[translate] {}: expected what it held as the run began (digest {}), got another content ({})",
+                    io::path_text(options.data), options.digest, file.digest));
+  }
   std::vector<std::string> notes;
   if (file.bad > 0 || file.repeated > 0) {
     std::string text = fmt::format("{}: {} of {} lines are left out, {} because they repeat a sentence",

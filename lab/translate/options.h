@@ -14,8 +14,13 @@ class TranslateOptions {
   // Raises keel::Error for an arm or a kind of vocabulary that there is not.
   explicit TranslateOptions(const Settings& settings);
 
-  std::string data;  // a file of pairs; empty for the grammar's
-  std::string arm;   // empty for all
+  // Notes what the files that the settings name hold, so that a run on another content is another run. Raises
+  // keel::Error where one cannot be read.
+  static void take_digests(Settings& settings);
+
+  std::string data;    // a file of pairs; empty for the grammar's
+  std::string digest;  // of what it held as the run began; empty where nobody noted it
+  std::string arm;     // empty for all
   Units units = Units::automatic;
 
   std::vector<Arm> arms() const;

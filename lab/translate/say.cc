@@ -3,14 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
+#include "io/utf8.h"
 #include "keel/error.h"
 #include "lab/translate/bleu.h"
 #include "lab/translate/options.h"
 #include "lab/translate/search.h"
 #include "lab/translate/tsv.h"
-#include "lab/translate/utf8.h"
 
 namespace keel::lab::translate {
 namespace {
@@ -23,14 +24,33 @@ std::string in_lower_case(std::string word) {
   return word;
 }
 
+// Raises keel::Error, Json::exception or std::logic_error for what save() did not write.
+TrainedArm read(const nn::Checkpoint& checkpoint, const Arm& arm) {
+  TrainedArm trained{arm, Language(Json::parse(checkpoint.text("source"))),
+                     Language(Json::parse(checkpoint.text("target"))), std::stoll(checkpoint.text("longest")), nullptr};
+  const auto refuse = [](const std::string& what) { throw Error(ErrorCode::bad_file, "[translate] " + what); };
+  if (trained.longest < 1 || trained.longest > kLongestTranslation) {
+    refuse(fmt::format("longest: expected from 1 to {}, got {}", kLongestTranslation, trained.longest));
+  }
+  nn::Random random(0);
+  trained.model = make_model(arm, model_sizes(trained.source, trained.target), random);
+  trained.model->load(checkpoint.tensors);
+  for (const auto& [name, tensor] : trained.model->parameters()) {
+    for (const float x : tensor.data<float>()) {
+      if (!std::isfinite(x)) refuse(fmt::format("{}: expected finite numbers, got {}", name, x));
+    }
+  }
+  return trained;
+}
+
 }  // namespace
 
 void check_sentence(const std::string& sentence) {
   const auto refuse = [](const std::string& what) {
     throw Error(ErrorCode::invalid_argument, "[translate] --say: expected " + what);
   };
-  if (invalid_utf8(sentence) != std::string::npos) refuse("UTF-8, got other bytes");
-  if (has_control_character(sentence)) refuse("text, got a control character");
+  if (io::invalid_utf8(sentence) != std::string::npos) refuse("UTF-8, got other bytes");
+  if (io::has_control_character(sentence)) refuse("text, got a control character");
   const std::size_t words = tokenised(sentence, Tokens::none).size();
   if (words == 0) refuse("a sentence, got no words");
   if (words > kMostInSentence) refuse(fmt::format("at most {} words, got {}", kMostInSentence, words));
@@ -41,8 +61,7 @@ void save(const TrainedArm& arm, const std::string& path, const Json& run) {
                              .metadata = {{"run", run.dump()},
                                           {"source", arm.source.json().dump()},
                                           {"target", arm.target.json().dump()},
-                                          {"longest", fmt::format("{}", arm.longest)},
-                                          {"parameters", fmt::format("{}", arm.model->parameter_count())}}});
+                                          {"longest", fmt::format("{}", arm.longest)}}});
 }
 
 std::optional<TrainedArm> load(const std::string& path, const Json& run) {
@@ -50,13 +69,7 @@ std::optional<TrainedArm> load(const std::string& path, const Json& run) {
   try {
     const nn::Checkpoint checkpoint = nn::load_checkpoint(path);
     if (Json::parse(checkpoint.text("run")) != run) return {};
-    TrainedArm arm{arm_by_id(run.at("arm")), Language(Json::parse(checkpoint.text("source"))),
-                   Language(Json::parse(checkpoint.text("target"))), std::stoll(checkpoint.text("longest")), nullptr};
-    nn::Random random(0);
-    arm.model =
-        make_model(arm.arm, {arm.source.size(), arm.target.size(), std::stoll(checkpoint.text("parameters"))}, random);
-    arm.model->load(checkpoint.tensors);
-    return arm;
+    return read(checkpoint, arm_by_id(run.at("arm")));
   } catch (const Error&) {  // not ours, or damaged: it is trained again
     return {};
   } catch (const Json::exception&) {

@@ -13,7 +13,7 @@ std::int64_t Task::longest() const {
   for (const auto* set : {&train, &test, &longer}) {
     for (const Coded& pair : *set) most = std::max(most, pair.target.size());
   }
-  return static_cast<std::int64_t>(most) + 10;
+  return std::min(static_cast<std::int64_t>(most) + 10, kLongestTranslation);
 }
 
 Task make_task(Sets sets, Units units) {

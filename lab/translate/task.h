@@ -7,16 +7,21 @@
 
 namespace keel::lab::translate {
 
+// The same budget for every arm: so many parameters beside what words take, and those of a model in the middle.
+inline ModelSizes model_sizes(const Language& source, const Language& target) {
+  return {source.size(), target.size(), 50'000 + 32 * source.size() + 96 * target.size()};
+}
+
+inline constexpr std::int64_t kLongestTranslation = 500;  // words, or pieces of them
+
 // Sentences to learn from and to be tested with, as words and as numbers.
 struct Task {
   Sets sets;
   Language source, target;
   std::vector<Coded> train, validation, test, longer;
 
-  // The same budget for every arm: so many parameters beside what words take, and those of a model in the middle.
-  std::int64_t parameters() const { return 50'000 + 32 * source.size() + 96 * target.size(); }
-  ModelSizes model_sizes() const { return {source.size(), target.size(), parameters()}; }
-  // The most words that a translation may have.
+  ModelSizes model_sizes() const { return translate::model_sizes(source, target); }
+  // The most words that a translation may have, at most kLongestTranslation.
   std::int64_t longest() const;
 };
 

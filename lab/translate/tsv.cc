@@ -7,11 +7,12 @@
 #include <string_view>
 #include <unordered_set>
 
+#include "io/digest.h"
 #include "io/file.h"
 #include "io/messages.h"
+#include "io/utf8.h"
 #include "keel/error.h"
 #include "lab/translate/bleu.h"
-#include "lab/translate/utf8.h"
 
 namespace keel::lab::translate {
 namespace {
@@ -26,13 +27,13 @@ struct Line {
 };
 
 Line parse(std::string_view line) {
-  if (const std::size_t at = invalid_utf8(line); at != std::string_view::npos) {
+  if (const std::size_t at = io::invalid_utf8(line); at != std::string_view::npos) {
     return {fmt::format("expected UTF-8, got byte 0x{:02x} at column {}", static_cast<unsigned char>(line[at]), at + 1),
             {}};
   }
   const auto tabs = std::count(line.begin(), line.end(), '\t');
   if (tabs != 1) return {fmt::format("expected two columns with a tab between, got {}", tabs + 1), {}};
-  if (has_control_character(line)) return {"expected text, got a control character", {}};
+  if (io::has_control_character(line)) return {"expected text, got a control character", {}};
   const std::size_t tab = line.find('\t');
   Pair pair{.source = tokenised(std::string(line.substr(0, tab)), Tokens::none),
             .target = tokenised(std::string(line.substr(tab + 1)), Tokens::none),
@@ -103,17 +104,21 @@ class Reader {
 PairFile read_pairs(const std::string& path, const std::function<void(double)>& progress) {
   PairFile file;
   io::InputFile input(path);
+  file.regular = input.remaining().has_value();
   const std::uint64_t whole = input.remaining().value_or(0);
+  io::Digest digest;
   Reader reader(file);
   for (std::uint64_t done = 0;;) {
     io::Buffer chunk;
     input.append(chunk, kChunk);
     if (chunk.size() == 0) break;
     reader.feed({reinterpret_cast<const char*>(chunk.data()), chunk.size()});
+    digest.add(chunk);
     done += chunk.size();
     progress(whole > 0 ? std::min(1.0, static_cast<double>(done) / static_cast<double>(whole)) : 0.0);
   }
   reader.end();
+  file.digest = digest.text();
   if (file.pairs.size() < kFewestPairs) {
     std::string got = file.lines == 0 ? "an empty file" : fmt::format("{} in {} lines", file.pairs.size(), file.lines);
     for (const std::string& problem : file.problems) got += "; " + problem;

@@ -17,6 +17,8 @@ struct PairFile {
   std::vector<Pair> pairs;            // each source sentence once
   std::vector<std::string> problems;  // "line 7: expected …, got …", the first few
   std::size_t lines = 0, bad = 0, repeated = 0;
+  bool regular = false;  // neither a pipe nor a device
+  std::string digest;    // of its bytes
 };
 
 // A user's own pairs: a line each, two columns with a tab between, UTF-8. Read as a stream; `progress`, called now and

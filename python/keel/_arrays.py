@@ -102,4 +102,6 @@ def integers(operation: str, name: str, values: Any) -> Any:
     array = np.asarray(values)
     if array.dtype.kind not in "iu":
         raise TypeError(f"[{operation}] {name}: expected integers, got {array.dtype}")
+    if array.ndim != 1:
+        raise ValueError(f"[{operation}] {name}: expected 1 dimension, got {array.ndim}")
     return array.astype(np.int64)

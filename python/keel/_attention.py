@@ -141,7 +141,8 @@ def attention(
     if return_stats:
         stats = [maker.row(rows) for _ in range(5)] + [maker.count(rows)]
         four = (1,) * (4 - len(q_shape)) + q_shape
-        heads = np.empty((four[0] if q_offsets is None else len(q_offsets) - 1, four[1], len(HeadStats._fields)))
+        entries = four[0] if q_offsets is None else max(len(q_offsets) - 1, 0)
+        heads = np.empty((entries, four[1], len(HeadStats._fields)))
     _core.attention(
         q,
         k,
@@ -206,12 +207,9 @@ def explain(
     >>> print(keel.explain(x, x, x, causal=True))  # doctest: +ELLIPSIS
     kernel ...
     """
-    maker, q_shape = maker_for("attention", "q", q)
-    _, v_shape = _core.describe("attention", "v", v)
-    out = maker.empty(q_shape[:-1] + tuple(v_shape[-1:]))
     lists = [integers("attention", name, values) for name, values in _lists(q_lengths, k_lengths, q_offsets, k_offsets)]
     return _core.explain(
-        q, k, v, out, mask, bias, causal, window, scale, softcap, alibi, sinks, dropout, seed, *lists, threads
+        q, k, v, mask, bias, causal, window, scale, softcap, alibi, sinks, dropout, seed, *lists, threads
     )
 
 

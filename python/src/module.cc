@@ -7,7 +7,6 @@
 #include <nanobind/stl/vector.h>
 
 #include <deque>
-#include <string_view>
 
 #include "calls.h"
 #include "keel/keel.h"
@@ -23,7 +22,7 @@ void translate(const std::exception_ptr& exception, void*) {
   } catch (const Error& error) {
     PyObject* type = PyExc_ValueError;
     if (error.code() == ErrorCode::out_of_memory) type = PyExc_MemoryError;
-    if (std::string_view(error.what()).find(": expected dtype ") != std::string_view::npos) type = PyExc_TypeError;
+    if (error.code() == ErrorCode::wrong_dtype) type = PyExc_TypeError;
     PyErr_SetString(type, error.what());
   }
 }
@@ -140,11 +139,14 @@ void merge_call(const nb::list& parts, const nb::list& results, nb::handle threa
   without_lock([&] { merge(views, out, outputs, most); });
 }
 
-std::string explain_call(nb::handle q, nb::handle k, nb::handle v, nb::handle out, const PythonOptions& options) {
+std::string explain_call(nb::handle q, nb::handle k, nb::handle v, const PythonOptions& options) {
   Arguments arguments("attention");
   const TensorView q_view = arguments.tensor("q", q), k_view = arguments.tensor("k", k);
   const TensorView v_view = arguments.tensor("v", v);
-  return explain(q_view, k_view, v_view, arguments.tensor("out", out, Access::write), arguments.options(options));
+  MutableTensorView out{nullptr, q_view.dtype, q_view.shape, {}};  // no memory: only its shape is looked at
+  out.shape[3] = v_view.shape[3];
+  out.strides = contiguous_strides(out.shape);
+  return explain(q_view, k_view, v_view, out, arguments.options(options));
 }
 
 std::pair<std::string, std::vector<std::int64_t>> describe(const char* operation, const char* name, nb::handle object) {
@@ -230,10 +232,8 @@ NB_MODULE(_core, m) {
 
   m.def(
       "explain",
-      [](nb::handle q, nb::handle k, nb::handle v, nb::handle out, KEEL_OPTIONS) {
-        return explain_call(q, k, v, out, KEEL_OPTION_VALUES);
-      },
-      nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("out").none(), KEEL_OPTION_NAMES,
+      [](nb::handle q, nb::handle k, nb::handle v, KEEL_OPTIONS) { return explain_call(q, k, v, KEEL_OPTION_VALUES); },
+      nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), KEEL_OPTION_NAMES,
       "How attention would serve the call.");
 
   m.def("describe", &describe, nb::arg("operation"), nb::arg("name"), nb::arg("array").none(),

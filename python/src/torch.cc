@@ -185,6 +185,7 @@ class Backward : public torch::autograd::Node {
                       options_of(settings_, x.mask));
     } catch (const Error& error) {  // torch's engine knows its own alone
       if (error.code() == ErrorCode::out_of_memory) C10_THROW_ERROR(OutOfMemoryError, error.what());
+      if (error.code() == ErrorCode::wrong_dtype) C10_THROW_ERROR(TypeError, error.what());
       C10_THROW_ERROR(ValueError, error.what());
     }
     return gradients;

@@ -1,5 +1,7 @@
 """keel.attention, attention_backward and merge on NumPy arrays, against the formula written out in float64."""
 
+import subprocess
+import sys
 import threading
 import time
 
@@ -303,6 +305,11 @@ def test_explain_names_a_kernel():
     assert "kernel" in keel.explain(q, k, v, causal=True)
 
 
+def test_explain_needs_no_memory_for_the_result():
+    x = np.broadcast_to(np.float32(1), (1, 64, 2**32, 64))  # 64 TiB
+    assert "kernel" in keel.explain(x, x, x)
+
+
 def test_the_lock_is_released_while_it_computes():
     q, k, v = arrays((1, 4, 2000, 64), (1, 4, 2000, 64), (1, 4, 2000, 64))
     done = threading.Event()
@@ -321,3 +328,34 @@ def test_the_lock_is_released_while_it_computes():
         turns += 1
     thread.join()
     assert turns > 50
+
+
+def test_a_child_forked_while_another_thread_computes_computes_too():
+    code = """
+import os, threading, warnings
+import keel, numpy as np
+warnings.simplefilter("ignore")  # Python's own, about forks beside threads
+x = np.random.default_rng(0).standard_normal((1, 8, 256, 64), dtype=np.float32)
+compute = lambda: keel.attention(x, x, x, threads=2).tobytes()
+expected, stop = compute(), threading.Event()
+def work():
+    while not stop.is_set():
+        compute()
+thread = threading.Thread(target=work)
+thread.start()
+codes = set()
+for _ in range(100):
+    child = os.fork()
+    if child == 0:
+        import signal
+        signal.alarm(30)
+        os._exit(0 if compute() == expected else 1)
+    codes.add(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    if codes != {0}:
+        break
+stop.set()
+thread.join()
+print(codes)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert (ran.stdout, ran.stderr) == ("{0}\n", "")

@@ -107,6 +107,8 @@ CASES = [
     ("lengths_of_floats", dict(k_lengths=np.ones(1)), TypeError, "k_lengths: expected integers, got float64", ""),
     ("lengths_empty", dict(k_lengths=[]), ValueError, "k_lengths: expected at least one value, got none", ""),
     ("offsets", dict(q_offsets=[0, 4], k_offsets=[0, 3]), ValueError, "k_offsets: expected the last offset", "got 3"),
+    ("offsets_of_no_dimension", dict(q_offsets=np.int64(4)), ValueError, "q_offsets: expected 1 dimension, got 0", ""),
+    ("lengths_of_two_dimensions", dict(k_lengths=np.ones((1, 1), int)), ValueError, "expected 1 dimension, got 2", ""),
     ("threads", dict(threads=0), ValueError, "threads: expected None or at least 1, got 0", ""),
     ("out_shape", dict(out=x(1, 2, 4, 7)), ValueError, "out: expected shape (B, H_q, N_q, d_v)", "got (1, 2, 4, 7)"),
     ("out_dtype", dict(out=x(dtype=np.float64)), TypeError, "out: expected dtype f32, got f64", ""),
@@ -127,6 +129,14 @@ def test_names_the_argument(arguments, kind, start, end):
         keel.attention(**{"q": x(), "k": x(), "v": x(), **arguments})
     text = str(error.value)
     assert text.startswith("[attention] ") and start in text and text.endswith(end), text
+
+
+@pytest.mark.parametrize("offsets", [[], (), np.empty(0, int), np.int64(4), [0], [0, 4, 2]])
+@pytest.mark.parametrize("name", ["q_offsets", "k_offsets"])
+def test_wrong_offsets_are_named_beside_statistics_too(name, offsets):
+    given = {"q_offsets": [0, 4], "k_offsets": [0, 4], name: offsets}
+    with pytest.raises(ValueError, match=r"^\[attention\] [qk]_offsets: expected"):
+        keel.attention(x(), x(), x(), return_stats=True, **given)
 
 
 def test_out_must_not_overlap_an_input():

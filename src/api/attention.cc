@@ -1,17 +1,12 @@
 #include "keel/attention.h"
 
-#include <algorithm>
-#include <array>
 #include <new>
 #include <vector>
 
-#include "api/execute.h"
-#include "api/heads.h"
-#include "api/zero.h"
+#include "api/backends.h"
 #include "core/problem.h"
-#include "plan/merge_plan.h"
 #include "plan/plan.h"
-#include "runtime/machine.h"
+#include "runtime/parallel.h"
 
 namespace keel {
 namespace {
@@ -35,38 +30,34 @@ auto run(const Error& error, Work work) {
   }
 }
 
+template <class AnyProblem>
+std::string explain_problem(const AnyProblem& problem) {
+  std::vector<std::string> reasons;
+  const Plan plan = make_plan(problem, backends(), {.resources = resources(), .reasons = &reasons});
+  return describe(plan, reasons);
+}
+
 }  // namespace
 
 void attention(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
                const Options& options, const Outputs& outputs) {
   run(no_memory_for_attention, [&] {
-    Problem problem = make_problem(q, k, v, out, options, outputs);
-    HeadRows rows(problem);  // gives the problem the row statistics that the heads' are made of
-    if (problem.has_rows()) execute(problem, make_plan(problem, machine()));
-    rows.reduce(problem);
+    const Problem problem = make_problem(q, k, v, out, options, outputs);
+    make_plan(problem, backends(), {.resources = resources()}).call->execute();
   });
 }
 
 void attention_backward(const BackwardInputs& inputs, const Gradients& gradients, const Options& options) {
   run(no_memory_for_backward, [&] {
     const BackwardProblem problem = make_backward_problem(inputs, gradients, options);
-    if (!problem.forward.has_pairs()) {  // sums over nothing; those over a dimension of size 0 have memory still
-      zero(gradients.dq);
-      zero(gradients.dk);
-      zero(gradients.dv);
-      zero(gradients.dbias);
-      zero(gradients.dscale);
-      zero(gradients.dsinks);
-      return;
-    }
-    execute(problem, make_plan(problem, machine()));
+    make_plan(problem, backends(), {.resources = resources()}).call->execute();
   });
 }
 
 void merge(std::span<const Partial> parts, const MutableTensorView& out, const Outputs& outputs, int threads) {
   run(no_memory_for_merge, [&] {
     const MergeProblem problem = make_merge_problem(parts, out, outputs, threads);
-    cpu::run_merge(merge_call(problem), problem.rows, plan_merge(problem, machine()));
+    make_plan(problem, backends(), {.resources = resources()}).call->execute();
   });
 }
 
@@ -75,9 +66,15 @@ std::string explain(const TensorView& q, const TensorView& k, const TensorView& 
   return run(no_memory_for_attention, [&]() -> std::string {
     const Problem problem = make_problem(q, k, v, out, options, outputs, Pointers::ignored);
     if (!problem.has_rows()) return "nothing to compute: there are no rows\n";
-    std::vector<std::string> reasons;
-    const Plan plan = make_plan(problem, machine(), {}, &reasons);
-    return describe(plan, reasons);
+    return explain_problem(problem);
+  });
+}
+
+std::string explain(const BackwardInputs& inputs, const Gradients& gradients, const Options& options) {
+  return run(no_memory_for_backward, [&]() -> std::string {
+    const BackwardProblem problem = make_backward_problem(inputs, gradients, options, Pointers::ignored);
+    if (!problem.forward.has_pairs()) return "nothing to compute: no query has a key\n";
+    return explain_problem(problem);
   });
 }
 

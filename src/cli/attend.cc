@@ -9,10 +9,11 @@
 #include <set>
 
 #include "cli/commands.h"
+#include "cli/common/arguments.h"
+#include "cli/common/terminal.h"
 #include "cli/operator_flags.h"
 #include "cli/statistics.h"
 #include "cli/tensors.h"
-#include "cli/terminal.h"
 #include "io/messages.h"
 #include "io/npy.h"
 #include "keel/attention.h"
@@ -141,7 +142,7 @@ class Attend {
     if (outputs.lse.given()) take(lse_, outputs.lse, rows);
     if (outputs.weights.given()) take(weights_, outputs.weights, with(k.shape[2]));
     q_heads_ = q.shape[1];
-    const std::int64_t entries = options_.q_offsets.empty() ? q.shape[0] : std::ssize(options_.q_offsets) - 1;
+    const std::int64_t entries = options_.q_offsets.empty() ? q.shape[0] : options_.q_offsets.size() - 1;
     if (!quiet_ || !stats_path_.empty()) heads_.resize(static_cast<std::size_t>(entries * q_heads_));
     outputs.heads = heads_;
 

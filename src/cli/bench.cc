@@ -11,8 +11,9 @@
 #include "bench/scenarios/scenarios.h"
 #include "cli/bench_report.h"
 #include "cli/commands.h"
+#include "cli/common/arguments.h"
+#include "cli/common/progress.h"
 #include "cli/operator_flags.h"
-#include "cli/progress.h"
 #include "runtime/machine.h"
 
 namespace keel::cli {

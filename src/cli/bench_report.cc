@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "bench/summary.h"
-#include "cli/terminal.h"
+#include "cli/common/terminal.h"
 #include "keel/attention.h"
 #include "runtime/machine.h"
 
@@ -141,7 +141,7 @@ Cells cells_of(const Result& result) {
   const double seconds = summary_of(result, [](const Repeat& r) { return r.seconds; }).median;
   const auto number = [&](double x) { return number_text(row.metric, x); };
   const bool spread = result.repeats.size() > 1;
-  cells.push_back(fmt::format("{}", result.plan.threads));
+  cells.push_back(fmt::format("{}", result.threads));
   cells.push_back(duration_text(seconds));
   cells.push_back(fmt::format("{:.1f}", result.flops / seconds * 1e-9));
   cells.push_back(number(value.median) + " " + unit_text(row));
@@ -185,12 +185,12 @@ Json row_json(const Result& result) {
   }
   const Summary value = values_of(result);
   const Summary seconds = summary_of(result, [](const Repeat& r) { return r.seconds; });
-  json["threads"] = result.plan.threads;
-  json["target"] = hwy::TargetName(result.plan.target);
-  json["plan"] = describe(result.plan, {});
+  json["threads"] = result.threads;
+  json["target"] = hwy::TargetName(result.target);
+  json["plan"] = result.plan;
   json["flops"] = result.flops;
   json["bytes"] = result.bytes;
-  json["workspace_bytes"] = result.plan.workspace_bytes;
+  json["workspace_bytes"] = result.workspace_bytes;
   if (row.metric == Metric::extra_bytes) {
     json["resident_growth_bytes"] = result.resident_growth ? Json(*result.resident_growth) : Json(nullptr);
   }

@@ -5,9 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/common/arguments.h"
+#include "cli/common/terminal.h"
 #include "cli/operator_flags.h"
 #include "cli/tensors.h"
-#include "cli/terminal.h"
 #include "io/messages.h"
 #include "keel/attention.h"
 #include "runtime/machine.h"
@@ -93,7 +94,7 @@ class Info {
     const DType sums = accumulation_dtype(dtype);
     if (lse_) outputs.lse = described<3>(sums, {q[0], q[1], q[2]}, "lse");
     if (weights_) outputs.weights = described<4>(sums, {q[0], q[1], q[2], k[2]}, "weights");
-    const std::int64_t entries = options.q_offsets.empty() ? q[0] : std::ssize(options.q_offsets) - 1;
+    const std::int64_t entries = options.q_offsets.empty() ? q[0] : options.q_offsets.size() - 1;
     std::vector<HeadStatistics> heads(stats_ && entries > 0 && q[1] > 0 ? static_cast<std::size_t>(entries * q[1]) : 0);
     outputs.heads = heads;
     const std::string text =

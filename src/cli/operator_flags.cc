@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <map>
-#include <string_view>
 
+#include "cli/common/arguments.h"
 #include "io/messages.h"
 #include "io/npy.h"
 #include "keel/error.h"
@@ -15,32 +14,6 @@ namespace {
 
 const std::map<std::string, Causal> kCausal = {
     {"none", Causal::none}, {"top_left", Causal::top_left}, {"bottom_right", Causal::bottom_right}};
-
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> parts(1);
-  for (const char c : text) {
-    if (c == ',') {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
-  }
-  return parts;
-}
-
-template <class Number>
-std::vector<Number> numbers(const std::string& text, const std::string& flag, const char* kind) {
-  std::vector<Number> values;
-  for (const std::string& part : split(text)) {
-    Number value{};
-    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
-    if (error != std::errc() || end != part.data() + part.size()) {
-      throw CLI::ValidationError(flag, fmt::format("expected {} separated by commas, got '{}'", kind, text));
-    }
-    values.push_back(value);
-  }
-  return values;
-}
 
 std::vector<std::int64_t> integers_or_file(const std::string& text, const std::string& flag) {
   if (is_list(text)) return integers(text, flag);
@@ -67,27 +40,11 @@ Window window(const std::string& text) {
 
 }  // namespace
 
-const CLI::Validator kNotEmpty(
-    [](const std::string& text) { return text.empty() ? std::string("expected a value, got an empty one") : ""; }, "");
-
 bool is_list(const std::string& text) { return text.find_first_not_of("0123456789+-.,eE") == std::string::npos; }
-
-std::vector<std::int64_t> integers(const std::string& text, const std::string& flag) {
-  return numbers<std::int64_t>(text, flag, "integers");
-}
-
-std::uint64_t seed_number(const std::string& text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) {
-    throw CLI::ValidationError("--seed", fmt::format("expected an integer from 0 to 2^64 - 1, got '{}'", text));
-  }
-  return value;
-}
 
 io::Array floats_or_file(const std::string& text, const std::string& flag) {
   if (!is_list(text)) return io::read_npy(text);
-  const std::vector<double> values = numbers<double>(text, flag, "numbers");
+  const std::vector<double> values = floats(text, flag);
   return io::make_array<double>({static_cast<std::int64_t>(values.size())}, values);
 }
 

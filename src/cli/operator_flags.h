@@ -11,17 +11,8 @@
 
 namespace keel::cli {
 
-// For options that name something: a shell variable that turned out empty is a mistake, not a choice.
-extern const CLI::Validator kNotEmpty;
-
 // "3,5" or the path of a file: a list when every character could be part of one.
 bool is_list(const std::string& text);
-
-// "3,5" as numbers; raises CLI::ValidationError, naming the flag.
-std::vector<std::int64_t> integers(const std::string& text, const std::string& flag);
-
-// The value of --seed; raises CLI::ValidationError.
-std::uint64_t seed_number(const std::string& text);
 
 // "0.5,0.25" or a .npy file, as an array of one dimension.
 io::Array floats_or_file(const std::string& text, const std::string& flag);

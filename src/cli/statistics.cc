@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cli/terminal.h"
+#include "cli/common/terminal.h"
 
 namespace keel::cli {
 namespace {

@@ -17,18 +17,26 @@ namespace keel {
 // way and compared at the end by check_memory().
 class Checker {
  public:
-  Checker(const char* operation, Pointers pointers) : operation_(operation), pointers_(pointers) { memory_.reserve(8); }
+  // `device` is where all views must lie.
+  Checker(const char* operation, Pointers pointers, Device device)
+      : operation_(operation), pointers_(pointers), device_(device) {
+    memory_.reserve(8);
+  }
 
   template <class... Parts>
   [[noreturn]] void refuse(const Parts&... parts) const {
     throw Error(ErrorCode::invalid_argument, concat("[", operation_, "] ", parts...));
+  }
+  template <class... Parts>
+  [[noreturn]] void refuse_dtype(const Parts&... parts) const {
+    throw Error(ErrorCode::wrong_dtype, concat("[", operation_, "] ", parts...));
   }
 
   // Sizes, extent, alignment and pointer of a view that is read. The output called `in_place`, where there is one, may
   // be exactly this view.
   template <std::size_t Rank, class Pointer>
   void input(const char* name, const BasicView<Rank, Pointer>& view, const char* in_place = nullptr) {
-    storage(name, view);
+    storage(name, view, device_);
     memory_.push_back({name, layout_of(view), false, in_place});
   }
 
@@ -36,7 +44,7 @@ class Checker {
   // `reduces` says so, and refused otherwise.
   template <std::size_t Rank>
   void output(const char* name, const BasicView<Rank, void*>& view, bool reduces = false) {
-    storage(name, view);
+    storage(name, view, device_);
     Layout layout = layout_of(view);
     if (reduces) {
       for (std::size_t i = 0; i < Rank; ++i) {
@@ -80,26 +88,34 @@ class Checker {
       if (names.find(name_of(dtype)) == std::string::npos)
         names += (names.empty() ? "" : " or ") + std::string(name_of(dtype));
     }
-    refuse(name, ": expected dtype ", names, ", got ", name_of(view.dtype));
+    refuse_dtype(name, ": expected dtype ", names, ", got ", name_of(view.dtype));
   }
 
   template <std::size_t Rank, class Pointer>
   void floating(const char* name, const BasicView<Rank, Pointer>& view) const {
     if (!is_floating(view.dtype)) {
-      refuse(name, ": expected dtype f64, f32, f16 or bf16, got ", name_of(view.dtype));
+      refuse_dtype(name, ": expected dtype f64, f32, f16 or bf16, got ", name_of(view.dtype));
     }
   }
 
-  // A list that is read (its values checked by the caller), or written.
+  // Lengths or offsets: their memory, and that of a device other than the tensors' only if it is the CPU's.
+  void list(const char* name, const ListView& values) {
+    dtype(name, values, {DType::i64});
+    if (values.data == nullptr) refuse(name, ": expected a pointer to ", values.size(), " values, got null");
+    storage(name, values, values.device == Device{} ? values.device : device_);
+    memory_.push_back({name, layout_of(values), false});
+  }
+
+  // A list that is written.
   template <class T>
-  void list(const char* name, std::span<T> values) {
+  void written_list(const char* name, std::span<T> values) {
     memory_.push_back({name,
                        {reinterpret_cast<std::uintptr_t>(values.data()),
                         static_cast<std::int64_t>(sizeof(T)),
                         1,
                         {std::ssize(values)},
                         {1}},
-                       !std::is_const_v<T>});
+                       true});
   }
 
   // No output may share memory with another output or an input, but for an input that it may replace.
@@ -114,13 +130,18 @@ class Checker {
   };
 
   template <std::size_t Rank, class Pointer>
-  void storage(const char* name, const BasicView<Rank, Pointer>& view) const {
+  void storage(const char* name, const BasicView<Rank, Pointer>& view, const Device& device) const {
+    if (view.device != device) {
+      refuse(name, ": expected an array on ", text_of(device), ", as the first tensor is, got one on ",
+             text_of(view.device));
+    }
     for (const std::int64_t size : view.shape) {
       if (size < 0 || size > kMaxSize) {
         refuse(name, ": expected sizes from 0 to 2^40, got shape ", text_of(view.shape));
       }
     }
-    if (size_of(view.dtype) == 0) refuse(name, ": expected a known dtype, got code ", static_cast<int>(view.dtype));
+    if (size_of(view.dtype) == 0)
+      refuse_dtype(name, ": expected a known dtype, got code ", static_cast<int>(view.dtype));
     const Layout layout = layout_of(view);
     if (count(layout) > kMaxElements) {
       refuse(name, ": expected at most 2^56 elements, got shape ", text_of(view.shape));
@@ -142,6 +163,7 @@ class Checker {
 
   const char* operation_;
   Pointers pointers_;
+  Device device_;
   std::vector<Memory> memory_;
 };
 

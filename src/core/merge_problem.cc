@@ -61,7 +61,7 @@ void check_outputs(Checker& check, const Outputs& outputs, DType accumulation,
 
 MergeProblem make_merge_problem(std::span<const Partial> parts, const MutableTensorView& out, const Outputs& outputs,
                                 int threads) {
-  Checker check("merge", Pointers::checked);
+  Checker check("merge", Pointers::checked, out.device);
   if (parts.empty()) check.refuse("parts: expected at least one, got none");
   check.floating("out", out);
   check.output("out", out);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "keel/error.h"
+#include "keel/view.h"
 
 namespace keel {
 
@@ -23,6 +24,24 @@ std::string text_of(const std::array<std::int64_t, Rank>& shape) {
   std::string text = "(";
   for (std::size_t i = 0; i < Rank; ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
   return text + ")";
+}
+
+constexpr const char* name_of(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::cpu:
+      return "cpu";
+    case DeviceKind::cuda:
+      return "cuda";
+    case DeviceKind::extension:
+      return "extension";
+  }
+  return "an unknown kind of device";
+}
+
+// "cpu", "cuda:1"
+inline std::string text_of(const Device& device) {
+  const std::string name = name_of(device.kind);
+  return device.kind == DeviceKind::cpu && device.index == 0 ? name : name + ":" + std::to_string(device.index);
 }
 
 }  // namespace keel

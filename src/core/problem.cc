@@ -7,6 +7,7 @@
 namespace keel {
 namespace {
 
+constexpr std::int64_t kMaxPosition = std::int64_t{1} << 40;
 constexpr std::int64_t kMaxDropoutSize = std::int64_t{1} << 32;  // what the random numbers' counter can tell apart
 
 void tidy_inputs(Problem& p) {
@@ -42,37 +43,66 @@ void check_tensors(Checker& check, Problem& p) {
   }
 }
 
-void check_lengths(Checker& check, const char* name, std::span<const std::int64_t> lengths, std::int64_t batch,
-                   std::int64_t most) {
+void check_lengths(Checker& check, const char* name, const ListView& lengths, std::int64_t batch, std::int64_t most) {
   if (lengths.empty()) return;
-  if (lengths.data() == nullptr) check.refuse(name, ": expected a pointer to ", lengths.size(), " values, got null");
-  if (std::ssize(lengths) != batch) {
-    check.refuse(name, ": expected one length a batch entry (", batch, "), got ", lengths.size());
-  }
-  for (const std::int64_t length : lengths) {
-    if (length < 0 || length > most) check.refuse(name, ": expected lengths from 0 to ", most, ", got ", length);
+  if (lengths.size() != batch) {
+    check.refuse(name, ": expected one length per batch entry (", batch, "), got ", lengths.size());
   }
   check.list(name, lengths);
+  if (lengths.device != Device{}) return;  // read there alone
+  for (std::int64_t e = 0; e < batch; ++e) {
+    if (lengths[e] < 0 || lengths[e] > most) {
+      check.refuse(name, ": expected lengths from 0 to ", most, ", got ", lengths[e]);
+    }
+  }
 }
 
-void check_offsets(Checker& check, const char* name, std::span<const std::int64_t> offsets, std::int64_t rows) {
-  if (offsets.data() == nullptr) check.refuse(name, ": expected a pointer to ", offsets.size(), " values, got null");
-  if (offsets.front() != 0) check.refuse(name, ": expected the first offset to be 0, got ", offsets.front());
-  for (std::size_t e = 1; e < offsets.size(); ++e) {
+void check_offsets(Checker& check, const char* name, const ListView& offsets, std::int64_t rows) {
+  check.list(name, offsets);
+  if (offsets.device != Device{}) return;
+  if (offsets[0] != 0) check.refuse(name, ": expected the first offset to be 0, got ", offsets[0]);
+  for (std::int64_t e = 1; e < offsets.size(); ++e) {
     if (offsets[e] < offsets[e - 1]) {
       check.refuse(name, ": expected offsets that never fall, got ", offsets[e], " after ", offsets[e - 1]);
     }
   }
-  if (offsets.back() != rows) {
-    check.refuse(name, ": expected the last offset to be the number of rows ", rows, ", got ", offsets.back());
+  const std::int64_t last = offsets[offsets.size() - 1];
+  if (last != rows) {
+    check.refuse(name, ": expected the last offset to be the number of rows ", rows, ", got ", last);
   }
-  check.list(name, offsets);
 }
 
-void check_sequences(Checker& check, const Problem& p) {
+// The rows of the whole, of which `rows` from `first` on are here; `given` as in Origin.
+std::int64_t whole_rows(Checker& check, const char* name, std::int64_t first, std::int64_t given, std::int64_t rows) {
+  if (first < 0 || first > kMaxPosition) {
+    check.refuse("origin.", name, ": expected a position from 0 to 2^40, got ", first);
+  }
+  const char* const whole = name[0] == 'q' ? "n_q" : "n_k";
+  if (given != 0 && (given < first + rows || given > kMaxPosition)) {
+    check.refuse("origin.", whole, ": expected 0, or from origin.", name, " + ", rows, " = ", first + rows,
+                 " to 2^40, got ", given);
+  }
+  return given != 0 ? given : first + rows;
+}
+
+void check_sequences(Checker& check, Problem& p) {
   const Options& o = p.options;
-  check_lengths(check, "q_lengths", o.q_lengths, p.batch, p.n_q);
-  check_lengths(check, "k_lengths", o.k_lengths, p.batch, p.n_k);
+  p.sequences = {.batch = p.batch,
+                 .n_q = p.n_q,
+                 .n_k = p.n_k,
+                 .first_query = o.origin.query,
+                 .first_key = o.origin.key,
+                 .whole_q = whole_rows(check, "query", o.origin.query, o.origin.n_q, p.n_q),
+                 .whole_k = whole_rows(check, "key", o.origin.key, o.origin.n_k, p.n_k),
+                 .q_lengths = o.q_lengths,
+                 .k_lengths = o.k_lengths,
+                 .q_offsets = o.q_offsets,
+                 .k_offsets = o.k_offsets,
+                 .top_left = o.causal == Causal::top_left,
+                 .window_left = o.window.left,
+                 .window_right = o.causal == Causal::none ? o.window.right : 0};
+  check_lengths(check, "q_lengths", o.q_lengths, p.batch, p.sequences.whole_q);
+  check_lengths(check, "k_lengths", o.k_lengths, p.batch, p.sequences.whole_k);
   if (o.q_offsets.empty() && o.k_offsets.empty()) return;
   if (o.q_offsets.size() != o.k_offsets.size()) {
     check.refuse("k_offsets: expected as many offsets as in q_offsets (", o.q_offsets.size(), "), got ",
@@ -81,8 +111,8 @@ void check_sequences(Checker& check, const Problem& p) {
   if (!o.q_lengths.empty()) check.refuse("q_lengths: expected none beside q_offsets, got ", o.q_lengths.size());
   if (!o.k_lengths.empty()) check.refuse("k_lengths: expected none beside k_offsets, got ", o.k_lengths.size());
   if (p.batch != 1) check.refuse("q_offsets: expected batch 1 for a packed batch, got ", p.batch);
-  check_offsets(check, "q_offsets", o.q_offsets, p.n_q);
-  check_offsets(check, "k_offsets", o.k_offsets, p.n_k);
+  check_offsets(check, "q_offsets", o.q_offsets, p.sequences.whole_q);
+  check_offsets(check, "k_offsets", o.k_offsets, p.sequences.whole_k);
 }
 
 void check_scale(Checker& check, Problem& p) {
@@ -131,9 +161,10 @@ void check_rest(Checker& check, const Problem& p) {
   check_heads(check, "alibi", o.alibi, p.q_heads);
   check_heads(check, "sinks", o.sinks, p.q_heads);
   if (!(o.dropout >= 0.0 && o.dropout <= 1.0)) check.refuse("dropout: expected from 0 to 1, got ", o.dropout);
-  if (o.dropout > 0.0 && std::max({p.entries(), p.q_heads, p.n_q, p.n_k}) > kMaxDropoutSize) {
+  if (o.dropout > 0.0 &&
+      std::max({p.entries(), p.q_heads, p.sequences.whole_q, p.sequences.whole_k}) > kMaxDropoutSize) {
     check.refuse("dropout: expected sizes of at most 2^32 beside it, got q ", text_of(p.q.shape), ", k ",
-                 text_of(p.k.shape));
+                 text_of(p.k.shape), " of ", p.sequences.whole_q, " and ", p.sequences.whole_k, " rows in all");
   }
   if (o.threads < 0) check.refuse("threads: expected at least 0, got ", o.threads);
 }
@@ -166,7 +197,7 @@ void check_outputs(Checker& check, const Problem& p) {
       check.refuse("heads: expected ", p.entries(), " entries × ", p.q_heads, " heads, got ", o.heads.size());
     }
     if (o.heads.data() == nullptr) check.refuse("heads: expected a pointer to ", o.heads.size(), " values, got null");
-    check.list("heads", o.heads);
+    check.written_list("heads", o.heads);
   }
   if (!(o.saturation_threshold >= 0.0 && o.saturation_threshold <= 1.0)) {
     check.refuse("saturation_threshold: expected from 0 to 1, got ", o.saturation_threshold);
@@ -176,51 +207,24 @@ void check_outputs(Checker& check, const Problem& p) {
 // All of a call but what it writes.
 Problem check_inputs(Checker& check, const TensorView& q, const TensorView& k, const TensorView& v,
                      const Options& options) {
-  Problem p{.q = q, .k = k, .v = v, .out = {}, .options = options, .outputs = {}};
+  Problem p{.q = q, .k = k, .v = v, .out = {}, .options = options, .outputs = {}, .device = q.device};
   check_tensors(check, p);
+  check_masks(check, p);
   check_sequences(check, p);
   check_scale(check, p);
-  check_masks(check, p);
   check_rest(check, p);
   return p;
 }
 
 }  // namespace
 
-Entry Problem::entry(std::int64_t e) const {
-  if (packed()) {
-    const auto& qo = options.q_offsets;
-    const auto& ko = options.k_offsets;
-    const std::int64_t rows = qo[e + 1] - qo[e];
-    return {.batch = 0, .q_begin = qo[e], .q_rows = rows, .q_len = rows, .k_begin = ko[e], .k_len = ko[e + 1] - ko[e]};
-  }
-  return {.batch = e,
-          .q_begin = 0,
-          .q_rows = n_q,
-          .q_len = options.q_lengths.empty() ? n_q : options.q_lengths[e],
-          .k_begin = 0,
-          .k_len = options.k_lengths.empty() ? n_k : options.k_lengths[e]};
-}
-
-KeyRange Problem::key_range(const Entry& entry, std::int64_t i) const {
-  if (i >= entry.q_len) return {0, 0};
-  const std::int64_t at = i + diagonal(entry);
-  const std::int64_t left = options.window.left;
-  const std::int64_t right = options.causal == Causal::none ? options.window.right : 0;
-  // Sizes are below 2^41, so comparing first keeps the sums from overflowing.
-  const std::int64_t begin = at > left ? at - left : 0;
-  const std::int64_t end = right >= entry.k_len - at ? entry.k_len : at + right + 1;
-  if (begin >= end) return {0, 0};
-  return {begin, end};
-}
-
 Problem make_problem(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
                      const Options& options, const Outputs& outputs, Pointers pointers) {
-  Checker check("attention", pointers);
+  Checker check("attention", pointers, q.device);
   Problem p = check_inputs(check, q, k, v, options);
   p.out = out;
   p.outputs = outputs;
-  check.dtype("out", out, {p.dtype});
+  check.dtype("out", out, {p.dtype, accumulation_dtype(p.dtype)});
   check.output("out", out);
   check.shape<4>("out", out, {p.batch, p.q_heads, p.n_q, p.d_v}, "(B, H_q, N_q, d_v)");
   check_outputs(check, p);
@@ -232,27 +236,29 @@ Problem make_problem(const TensorView& q, const TensorView& k, const TensorView&
   return p;
 }
 
-BackwardProblem make_backward_problem(const BackwardInputs& in, const Gradients& gradients, const Options& options) {
-  Checker check("attention_backward", Pointers::checked);
+BackwardProblem make_backward_problem(const BackwardInputs& in, const Gradients& gradients, const Options& options,
+                                      Pointers pointers) {
+  Checker check("attention_backward", pointers, in.q.device);
   BackwardProblem b{.forward = check_inputs(check, in.q, in.k, in.v, options),
                     .lse = in.lse,
                     .dout = in.dout,
                     .dlse = in.dlse,
-                    .gradients = gradients};
+                    .gradients = gradients,
+                    .as_given = gradients};
   const Problem& p = b.forward;
   Gradients& g = b.gradients;
   const std::array<std::int64_t, 3> rows = {p.batch, p.q_heads, p.n_q};
   const std::array<std::int64_t, 4> out_shape = {p.batch, p.q_heads, p.n_q, p.d_v};
   const DType accumulation = accumulation_dtype(p.dtype);
 
-  check.dtype("out", in.out, {p.dtype});
+  check.dtype("out", in.out, {p.dtype, accumulation});
   check.input("out", in.out);
   check.shape("out", in.out, out_shape, "(B, H_q, N_q, d_v)");
-  b.forward.out = {const_cast<void*>(in.out.data), in.out.dtype, in.out.shape, in.out.strides};
+  b.forward.out = {const_cast<void*>(in.out.data), in.out.dtype, in.out.shape, in.out.strides, in.out.device};
   check.dtype("lse", in.lse, {accumulation});
   check.input("lse", in.lse);
   check.shape("lse", in.lse, rows, "(B, H_q, N_q)");
-  check.dtype("dout", in.dout, {p.dtype});
+  check.dtype("dout", in.dout, {p.dtype, accumulation});
   check.input("dout", in.dout);
   check.shape("dout", in.dout, out_shape, "(B, H_q, N_q, d_v)");
   if (in.dlse.given()) {
@@ -264,7 +270,7 @@ BackwardProblem make_backward_problem(const BackwardInputs& in, const Gradients&
   const auto check_like = [&](const char* name, const MutableTensorView& view, const TensorView& like,
                               const char* meaning) {
     if (!view.given()) return;
-    check.dtype(name, view, {p.dtype});
+    check.dtype(name, view, {p.dtype, accumulation});
     check.output(name, view);
     check.shape(name, view, like.shape, meaning);
   };
@@ -293,6 +299,72 @@ BackwardProblem make_backward_problem(const BackwardInputs& in, const Gradients&
   tidy(b.forward.out), tidy(b.lse), tidy(b.dout), tidy(b.dlse);
   tidy(g.dq), tidy(g.dk), tidy(g.dv), tidy(g.dbias), tidy(g.dscale), tidy(g.dsinks);
   return b;
+}
+
+namespace {
+
+template <std::size_t Rank, class Pointer>
+BasicStrided<Pointer> strided(const BasicView<Rank, Pointer>& view) {
+  const auto& s = view.strides;
+  if constexpr (Rank == 4) return {view.data, view.dtype, s[0], s[1], s[2], s[3]};
+  if constexpr (Rank == 3) return {view.data, view.dtype, s[0], s[1], s[2], 0};
+  if constexpr (Rank == 1) return {view.data, view.dtype, 0, s[0], 0, 0};
+}
+
+Call call_of_inputs(const Problem& p) {
+  const Options& o = p.options;
+  return {.dtype = p.dtype,
+          .q_heads = p.q_heads,
+          .kv_heads = p.kv_heads,
+          .d_k = p.d_k,
+          .d_v = p.d_v,
+          .group = p.kv_heads > 0 ? p.q_heads / p.kv_heads : 1,
+          .sequences = p.sequences,
+          .scale = p.scale,
+          .softcap = o.softcap.value_or(0.0),
+          .dropout = o.dropout,
+          .seed = o.seed,
+          .q = strided(p.q),
+          .k = strided(p.k),
+          .v = strided(p.v),
+          .scale_tensor = strided(o.scale_tensor),
+          .mask = strided(o.mask),
+          .bias = strided(o.bias),
+          .alibi = strided(o.alibi),
+          .sinks = strided(o.sinks)};
+}
+
+}  // namespace
+
+Call call_of(const Problem& p) {
+  const Outputs& o = p.outputs;
+  Call call = call_of_inputs(p);
+  call.out = strided(p.out);
+  call.lse = strided(o.lse);
+  call.max_logit = strided(o.max_logit);
+  call.entropy = strided(o.entropy);
+  call.max_weight = strided(o.max_weight);
+  call.logit_mean = strided(o.logit_mean);
+  call.logit_var = strided(o.logit_var);
+  call.visible = strided(o.visible);
+  call.weights = strided(o.weights);
+  return call;
+}
+
+BackwardCall call_of(const BackwardProblem& b) {
+  const Gradients& g = b.gradients;
+  return {.forward = call_of_inputs(b.forward),
+          .out = strided(TensorView(b.forward.out)),
+          .dout = strided(b.dout),
+          .lse = strided(b.lse),
+          .dlse = strided(b.dlse),
+          .dq = strided(g.dq),
+          .dk = strided(g.dk),
+          .dv = strided(g.dv),
+          .dbias = strided(g.dbias),
+          .dscale = strided(g.dscale),
+          .dsinks = strided(g.dsinks),
+          .accumulate = g.accumulate};
 }
 
 }  // namespace keel

@@ -1,24 +1,13 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
+#include "core/call.h"
+#include "core/sequences.h"
 #include "keel/attention.h"
 
 namespace keel {
-
-// One sequence of a call: a batch entry, or a packed one. Rows are rows of the tensors.
-struct Entry {
-  std::int64_t batch = 0;                           // its index along B
-  std::int64_t q_begin = 0, q_rows = 0, q_len = 0;  // owns q_rows rows from q_begin; those from q_len on are padding
-  std::int64_t k_begin = 0, k_len = 0;
-};
-
-// Keys [begin, end) of an entry, counted from its first.
-struct KeyRange {
-  std::int64_t begin = 0, end = 0;
-};
 
 // One validated description of a call. Whoever holds a Problem need not check anything: shapes fit together, sizes and
 // offsets cannot overflow, pointers are there, outputs have memory of their own, and broadcast dimensions of mask,
@@ -30,22 +19,17 @@ struct Problem {
   Outputs outputs;
 
   DType dtype = DType::f32;
+  Device device;
   std::int64_t batch = 0, q_heads = 0, kv_heads = 0, n_q = 0, n_k = 0, d_k = 0, d_v = 0;
   double scale = 1.0;  // the number; options.scale_tensor, where given, replaces it
 
+  Sequences sequences{};
+
   bool has_rows() const { return batch > 0 && q_heads > 0 && n_q > 0; }
   bool has_pairs() const { return has_rows() && n_k > 0; }  // of a query and a key
-  bool packed() const { return !options.q_offsets.empty(); }
-  std::int64_t entries() const { return packed() ? static_cast<std::int64_t>(options.q_offsets.size()) - 1 : batch; }
-  Entry entry(std::int64_t e) const;
+  std::int64_t entries() const { return sequences.entries(); }
+  Entry entry(std::int64_t e) const { return sequences.entry(e); }
   std::int64_t kv_head(std::int64_t h) const { return h / (q_heads / kv_heads); }
-
-  // Query i of an entry has its diagonal at key i + diagonal(entry).
-  std::int64_t diagonal(const Entry& entry) const {
-    return options.causal == Causal::top_left ? 0 : entry.k_len - entry.q_len;
-  }
-  // The keys that causal mask, window and lengths leave to query i of the entry; empty for padding rows.
-  KeyRange key_range(const Entry& entry, std::int64_t i) const;
 };
 
 struct BackwardProblem {
@@ -54,6 +38,7 @@ struct BackwardProblem {
   TensorView dout;
   RowView dlse;
   Gradients gradients;
+  Gradients as_given;  // before broadcasting: a sum over a dimension of size 0 has memory still, and is 0
 };
 
 struct MergeProblem {
@@ -70,8 +55,13 @@ enum class Pointers { checked, ignored };
 // The only places that validate; each raises keel::Error for a wrong argument.
 Problem make_problem(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
                      const Options& options, const Outputs& outputs, Pointers pointers = Pointers::checked);
-BackwardProblem make_backward_problem(const BackwardInputs& inputs, const Gradients& gradients, const Options& options);
+BackwardProblem make_backward_problem(const BackwardInputs& inputs, const Gradients& gradients, const Options& options,
+                                      Pointers pointers = Pointers::checked);
 MergeProblem make_merge_problem(std::span<const Partial> parts, const MutableTensorView& out, const Outputs& outputs,
                                 int threads);
+
+// The same as kernels take it.
+Call call_of(const Problem& problem);
+BackwardCall call_of(const BackwardProblem& problem);
 
 }  // namespace keel

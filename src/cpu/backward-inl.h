@@ -24,10 +24,10 @@
 #include <cmath>
 #include <thread>
 
-#include "core/dropout.h"
 #include "cpu/backward.h"
 #include "cpu/backward_row-inl.h"
 #include "cpu/backward_scratch-inl.h"
+#include "cpu/dropout-inl.h"
 #include "cpu/gemm-inl.h"
 #include "cpu/mask-inl.h"
 #include "cpu/pack-inl.h"
@@ -61,8 +61,8 @@ class BackwardRunner {
 
   // Each row's numbers, and 0 for its sums.
   void Prepare(std::int64_t row_begin, std::int64_t row_end) {
-    for (std::int64_t r = row_begin; r < row_end; r += f_.tiles.row_block) {
-      PrepareBlock(r, std::min(f_.tiles.row_block, row_end - r));
+    for (std::int64_t r = row_begin; r < row_end; r += call_.tiles.row_block) {
+      PrepareBlock(r, std::min(call_.tiles.row_block, row_end - r));
     }
     if (!call_.sums_dq()) return;
     const std::int64_t end = row_end == rows_ ? TiledRows(rows_) : row_end;
@@ -70,8 +70,8 @@ class BackwardRunner {
   }
 
   void Run(const BackwardTask& task) {
-    const std::int64_t first = task.block * f_.tiles.key_block;
-    const Range block = {first, std::min(first + f_.tiles.key_block, h_.k_len)};
+    const std::int64_t first = task.block * call_.tiles.key_block;
+    const Range block = {first, std::min(first + call_.tiles.key_block, h_.k_len)};
     const std::int64_t keys = block.end - block.begin;
     if (call_.dk) std::fill_n(scratch_.dk, TiledRows(keys) * scratch_.ldk, T{0});
     if (call_.dv) std::fill_n(scratch_.dv, TiledRows(keys) * scratch_.ldv, T{0});
@@ -80,7 +80,7 @@ class BackwardRunner {
     // earlier block of keys, and rows before them no later one, so nobody waits for what is left out. Blocks that a
     // mask hides from all rows are the first or the last ones.
     const Range seen = RowsThatSee(block);
-    const std::int64_t step = f_.tiles.row_block, places = (rows_ + step - 1) / step;
+    const std::int64_t step = call_.tiles.row_block, places = (rows_ + step - 1) / step;
     const auto tell = [&](std::int64_t place) {
       if (task.done != nullptr) task.done->store(place, std::memory_order_release);
     };
@@ -120,8 +120,8 @@ class BackwardRunner {
             static_cast<double>(Dot(scratch_.q, sums, scratch_.columns_k));
       }
       if (call_.dq) {
-        StoreRow<T>(f_.dtype, head_.dq.data, g * head_.dq.head_stride + i * head_.dq.row_stride, head_.dq.column_stride,
-                    f_.d_k, masked ? T{0} : static_cast<T>(ScaleOf(f_, h_, g, i)), sums);
+        Write(call_.dq.dtype, head_.dq, g * head_.dq.head_stride + i * head_.dq.row_stride, f_.d_k,
+              masked ? T{0} : static_cast<T>(ScaleOf(f_, h_, g, i)), sums);
       }
     }
   }
@@ -137,14 +137,20 @@ class BackwardRunner {
     LoadRow<T>(f_.dtype, h_.q.data, g * h_.q.head_stride + i * h_.q.row_stride, h_.q.column_stride, f_.d_k, factor, to);
   }
 
+  // A row of a gradient, factor · from: written, or added to what is there.
+  void Write(DType dtype, const MutableRows& to, std::int64_t at, std::int64_t n, T factor, const T* from) const {
+    if (call_.accumulate) return AddRow<T>(dtype, to.data, at, to.column_stride, n, factor, from);
+    StoreRow<T>(dtype, to.data, at, to.column_stride, n, factor, from);
+  }
+
   // The rows that lengths, causal mask and window let see any key of the block: those whose diagonal lies between
   // block.begin − window_right and block.end − 1 + window_left.
   Range RowsThatSee(Range block) const {
     Range queries = {0, h_.q_len};
     constexpr std::int64_t kUnbounded = INT64_MAX / 4;
-    if (f_.window_right < kUnbounded)
-      queries.begin = std::max(queries.begin, block.begin - f_.window_right - h_.diagonal);
-    if (f_.window_left < kUnbounded) queries.end = std::min(queries.end, block.end + f_.window_left - h_.diagonal);
+    const std::int64_t left = f_.sequences.window_left, right = f_.sequences.window_right;
+    if (right < kUnbounded) queries.begin = std::max(queries.begin, block.begin - right - h_.diagonal);
+    if (left < kUnbounded) queries.end = std::min(queries.end, block.end + left - h_.diagonal);
     if (queries.empty() || Clip(block, {h_.k_begin, h_.k_end}).empty()) return {0, 0};
     return {queries.begin * f_.group, queries.end * f_.group};
   }
@@ -182,7 +188,7 @@ class BackwardRunner {
       const bool masked = memory_.numbers[r + x].top == static_cast<T>(-INFINITY);
       std::fill(to + (masked ? 0 : f_.d_v), to + scratch_.columns_v, T{0});
       if (masked) continue;
-      LoadRow<T>(f_.dtype, head_.dout.data, place.g * head_.dout.head_stride + place.i * head_.dout.row_stride,
+      LoadRow<T>(call_.dout.dtype, head_.dout.data, place.g * head_.dout.head_stride + place.i * head_.dout.row_stride,
                  head_.dout.column_stride, f_.d_v, T{1}, to);
     }
     ZeroTail(scratch_.dout, rows, ld);
@@ -201,17 +207,18 @@ class BackwardRunner {
       RowNumbers<T>& numbers = memory_.numbers[r + x];
       const T lse = RowValue(head_.lse, g, i);
       numbers = {static_cast<T>(-INFINITY), 0, 0};
-      if (scratch_.keys[x].empty() || lse == static_cast<T>(-INFINITY)) continue;
-      LoadRow<T>(f_.dtype, head_.out.data, g * head_.out.head_stride + i * head_.out.row_stride,
+      if (lse == static_cast<T>(-INFINITY)) continue;
+      if (scratch_.keys[x].empty() && f_.sequences.has_all_keys()) continue;  // else it may see keys that are not here
+      LoadRow<T>(call_.out.dtype, head_.out.data, g * head_.out.head_stride + i * head_.out.row_stride,
                  head_.out.column_stride, f_.d_v, T{1}, o);
-      LoadRow<T>(f_.dtype, head_.dout.data, g * head_.dout.head_stride + i * head_.dout.row_stride,
+      LoadRow<T>(call_.dout.dtype, head_.dout.data, g * head_.dout.head_stride + i * head_.dout.row_stride,
                  head_.dout.column_stride, f_.d_v, T{1}, dout);
       const T dlse = head_.dlse.data != nullptr ? RowValue(head_.dlse, g, i) : T{0};
       const T top = std::max(lse * static_cast<T>(kLog2E), std::numeric_limits<T>::lowest());  // −inf would be masked
       numbers = {lse != lse ? lse : top, 1, Dot(o, dout, scratch_.columns_v) - dlse};
       coarse = coarse || std::abs(lse) > kTrustedLse<T>;
     }
-    if (coarse) FindMaxima(r, rows);
+    if (coarse && f_.sequences.has_all_keys()) FindMaxima(r, rows);  // of a slice of keys lse is all there is
     if (!call_.dsinks) return;
     for (std::int64_t x = 0; x < rows; ++x) {  // the sink is a key without a value: dp = 0
       const auto [i, g, group] = PlaceOf(r + x);
@@ -228,9 +235,9 @@ class BackwardRunner {
     LoadQueries(r, rows);
     std::fill_n(scratch_.states, rows, EmptyState<T>());
     const Range all = NeededKeys(scratch_.keys, rows, {0, h_.k_len});
-    for (std::int64_t first = all.begin / f_.tiles.key_block * f_.tiles.key_block; first < all.end;
-         first += f_.tiles.key_block) {
-      const Range block = {first, std::min(first + f_.tiles.key_block, h_.k_len)};
+    for (std::int64_t first = all.begin / call_.tiles.key_block * call_.tiles.key_block; first < all.end;
+         first += call_.tiles.key_block) {
+      const Range block = {first, std::min(first + call_.tiles.key_block, h_.k_len)};
       PackPanels(h_.k, block, f_.d_k, scratch_.k_panels);
       FindNeeded(rows, block);
       Products(rows, scratch_.q, scratch_.ldk, scratch_.k_panels, f_.d_k, scratch_.s, nothing);
@@ -297,7 +304,7 @@ class BackwardRunner {
   void Products(std::int64_t rows, const T* a, std::int64_t lda, const T* panels, std::int64_t d, T* to,
                 const Before& before) {
     const std::int64_t width = scratch_.panel;
-    for (std::int64_t y = 0; y < f_.tiles.key_block; y += width) {
+    for (std::int64_t y = 0; y < call_.tiles.key_block; y += width) {
       for (std::int64_t x = 0; x < rows; x += kRowTile) {
         const Range needed = scratch_.needed[x / kRowTile];
         if (needed.end <= y || needed.begin >= y + width) continue;
@@ -396,9 +403,8 @@ class BackwardRunner {
     const std::int64_t keys = row.seen.end - row.seen.begin, j = row.first + row.seen.begin;
     if (head_.dbias_sums.data == nullptr) {
       const MutableRows& to = head_.dbias;
-      return StoreRow<T>(call_.dbias_dtype, to.data,
-                         row.g * to.head_stride + row.i * to.row_stride + j * to.column_stride, to.column_stride, keys,
-                         T{1}, ds + row.seen.begin);
+      return Write(call_.dbias.dtype, to, row.g * to.head_stride + row.i * to.row_stride + j * to.column_stride, keys,
+                   T{1}, ds + row.seen.begin);
     }
     const MutableRows& to = head_.dbias_sums;
     T* const sums = static_cast<T*>(to.data) + row.g * to.head_stride + row.i * to.row_stride + j * to.column_stride;
@@ -480,18 +486,17 @@ class BackwardRunner {
     for (std::int64_t j = block.begin; j < block.end; ++j) {
       const std::int64_t y = j - block.begin;
       if (call_.dk) {  // q was taken times scale·log₂e
-        StoreRow<T>(f_.dtype, head_.dk.data, j * head_.dk.row_stride, head_.dk.column_stride, f_.d_k,
-                    static_cast<T>(kLn2), scratch_.dk + y * scratch_.ldk);
+        Write(call_.dk.dtype, head_.dk, j * head_.dk.row_stride, f_.d_k, static_cast<T>(kLn2),
+              scratch_.dk + y * scratch_.ldk);
       }
       if (call_.dv) {
-        StoreRow<T>(f_.dtype, head_.dv.data, j * head_.dv.row_stride, head_.dv.column_stride, f_.d_v, T{1},
-                    scratch_.dv + y * scratch_.ldv);
+        Write(call_.dv.dtype, head_.dv, j * head_.dv.row_stride, f_.d_v, T{1}, scratch_.dv + y * scratch_.ldv);
       }
     }
   }
 
   const BackwardCall& call_;
-  const ForwardCall& f_;
+  const Call& f_;
   const BackwardHead& head_;
   const ForwardHead& h_;
   const std::int64_t rows_;

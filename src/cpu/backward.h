@@ -17,11 +17,9 @@
 // blocks of keys in their order, whoever computes them, so the bits are the same for any number of threads.
 namespace keel::cpu {
 
-// What holds for a whole call.
-struct BackwardCall {
-  ForwardCall forward;  // tiles: row_block rows at a time against the key_block keys of a task
-  DType dbias_dtype = DType::f32;
-  bool dq = false, dk = false, dv = false, dbias = false, dscale = false, dsinks = false;  // which are asked for
+// A call as this kernel takes it.
+struct BackwardCall : keel::BackwardCall {
+  Tiles tiles;  // row_block rows at a time against the key_block keys of a task
 
   bool sums_dq() const { return dq || dscale; }  // Σ_j ds_ij k_j, of which both are made
   bool needs_ds() const { return sums_dq() || dk || dbias; }
@@ -30,13 +28,13 @@ struct BackwardCall {
 // One sequence and one key-value head. Views not given have data == nullptr.
 struct BackwardHead {
   ForwardHead forward;          // inputs; of its outputs none
-  Rows out, dout;               // as rows of q, in its dtype
-  Rows lse, dlse;               // one value a row, in the type that sums are kept in
+  Rows out, dout;               // as rows of q
+  Rows lse, dlse;               // one value per row, in the type that sums are kept in
   MutableRows dq;               // as rows of q
   MutableRows dk, dv;           // as rows of k
   MutableRows dbias;            // written where no two scores share an element of it;
   MutableRows dbias_sums;       // else added to, in the type that sums are kept in
-  MutableRows dscale, dsinks;   // one float64 a row, still to be summed
+  MutableRows dscale, dsinks;   // one float64 per row, still to be summed
   std::byte* memory = nullptr;  // head_bytes(), kept from prepare() to finish()
 };
 
@@ -63,7 +61,7 @@ struct BackwardKernel {
                  std::byte* workspace) = nullptr;
 };
 
-// The kernel that accumulates in f32 or f64, for a target of `targets()` by name.
+// The kernel that accumulates in f32 or f64, for one of Machine::target_bits.
 BackwardKernel backward_kernel_f32(std::int64_t target);
 BackwardKernel backward_kernel_f64(std::int64_t target);
 

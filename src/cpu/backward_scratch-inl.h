@@ -64,11 +64,12 @@ struct BackwardScratch {
   std::int64_t bytes = 0;
 
   BackwardScratch(const BackwardCall& call, std::byte* workspace) {
-    const ForwardCall& f = call.forward;
+    const Call& f = call.forward;
     lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
     panel = kTileVectors * lanes;
     const auto whole = [](std::int64_t n, std::int64_t of) { return (n + of - 1) / of * of; };
-    const std::int64_t block_rows = whole(f.tiles.row_block, kRowTile), block_keys = whole(f.tiles.key_block, panel);
+    const std::int64_t block_rows = whole(call.tiles.row_block, kRowTile),
+                       block_keys = whole(call.tiles.key_block, panel);
     const std::int64_t padded_keys = block_keys + kRowTile;
     row_tiles = block_rows / kRowTile;
     // A product reads a few columns of all rows at a time. Rows a power of two apart would have them collide in the

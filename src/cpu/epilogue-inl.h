@@ -57,7 +57,7 @@ HWY_INLINE bool Reports(const ForwardHead& head) {
 // Ends a row: its sink joins, staying in m and l for the weights, and its statistics are written. Returns what its
 // output must be multiplied by.
 template <class T>
-HWY_INLINE T FinishRow(const ForwardCall& call, const ForwardHead& head, const RowPlace& place, bool reports,
+HWY_INLINE T FinishRow(const Call& call, const ForwardHead& head, const RowPlace& place, bool reports,
                        RowState<T>& state) {
   const T m = state.m;  // without the sink, as is what follows
   const bool undefined = state.l != state.l && m != static_cast<T>(INFINITY);
@@ -77,10 +77,10 @@ HWY_INLINE T FinishRow(const ForwardCall& call, const ForwardHead& head, const R
 
 // Writes the rows of a task.
 template <class T>
-void WriteRows(const ForwardCall& call, const ForwardTask& task, const States<T>& states, std::int64_t ldv) {
+void WriteRows(const Call& call, const ForwardTask& task, const States<T>& states, std::int64_t ldv) {
   const ForwardHead& head = *task.head;
   const bool reports = Reports(head);
-  WithType<T>(call.dtype, [&](auto* type) {
+  WithType<T>(call.out.dtype, [&](auto* type) {
     using S = std::remove_const_t<std::remove_pointer_t<decltype(type)>>;
     S* const out = static_cast<S*>(head.out.data);
     RowPlace place(task.row_begin, call.group);

@@ -23,8 +23,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/dropout.h"
 #include "cpu/decode-inl.h"
+#include "cpu/dropout-inl.h"
 #include "cpu/epilogue-inl.h"
 #include "cpu/forward.h"
 #include "cpu/gemm-inl.h"
@@ -246,7 +246,7 @@ class ForwardTaskRunner {
     }
     if (call_.dropout > 0) ApplyDropout<T>(dropout_, head_, row, s);
     const MutableRows& w = head_.weights;
-    StoreRow<T>(call_.weights_dtype, w.data,
+    StoreRow<T>(call_.weights.dtype, w.data,
                 row.g * w.head_stride + row.i * w.row_stride + (row.first + row.seen.begin) * w.column_stride,
                 w.column_stride, row.seen.end - row.seen.begin, T{1}, s + row.seen.begin);
   }
@@ -254,7 +254,7 @@ class ForwardTaskRunner {
   void ZeroColumns(std::int64_t at, std::int64_t begin, std::int64_t end) {
     std::fill_n(scratch_.s, scratch_.lds, T{0});
     for (std::int64_t j = begin; j < end; j += scratch_.lds) {
-      StoreRow<T>(call_.weights_dtype, head_.weights.data, at + j * head_.weights.column_stride,
+      StoreRow<T>(call_.weights.dtype, head_.weights.data, at + j * head_.weights.column_stride,
                   head_.weights.column_stride, std::min(scratch_.lds, end - j), T{1}, scratch_.s);
     }
   }
@@ -272,8 +272,8 @@ class ForwardTaskRunner {
 
 template <class T>
 void RunForward(const ForwardCall& call, const ForwardTask& task, std::byte* workspace) {
-  if (call.moments) return ForwardTaskRunner<T, true, true>(call, task, workspace).Run();
-  if (call.entropy) return ForwardTaskRunner<T, true, false>(call, task, workspace).Run();
+  if (call.keeps_moments) return ForwardTaskRunner<T, true, true>(call, task, workspace).Run();
+  if (call.keeps_entropy) return ForwardTaskRunner<T, true, false>(call, task, workspace).Run();
   ForwardTaskRunner<T, false, false>(call, task, workspace).Run();
 }
 
@@ -294,8 +294,6 @@ void FinishSplit(const ForwardCall& call, const ForwardTask& task, std::int64_t 
 template <class T>
 ForwardKernel MakeForwardKernel() {
   ForwardKernel kernel;
-  kernel.lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
-  kernel.row_tile = kRowTile;
   kernel.workspace_bytes = [](const ForwardCall& call) { return Scratch<T>(call, nullptr).bytes; };
   kernel.partial_bytes = [](const ForwardCall& call, std::int64_t rows) {
     return PartialBytes<T>(rows, Scratch<T>(call, nullptr).ldv);

@@ -3,7 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "keel/dtype.h"
+#include "core/call.h"
+#include "plan/tiles.h"
 
 // The streaming forward kernel. It computes
 //
@@ -25,31 +26,11 @@ struct MutableRows {
   std::int64_t head_stride = 0, row_stride = 0, column_stride = 0;
 };
 
-// The order of every sum depends on these and not on the number of rows or threads, which keeps a row's bits its own:
-// keys are taken in blocks of key_block, blocks in chunks of key_chunk, and the chunks' results are merged in order.
-struct Tiles {
-  std::int64_t row_block = 0;  // query rows of a task
-  std::int64_t key_block = 0;  // keys whose k and v stay in the cache for all rows of a task
-  std::int64_t key_chunk = 0;  // keys that one running (m, l, o) covers; a multiple of key_block
-};
-
-// What holds for a whole call.
-struct ForwardCall {
-  DType dtype = DType::f32;  // of q, k, v and out
-  std::int64_t d_k = 0, d_v = 0;
-  std::int64_t group = 1;  // query heads a key-value head
+// A call as this kernel takes it.
+struct ForwardCall : Call {
   Tiles tiles;
-
-  double scale = 1.0;
-  double softcap = 0.0;                                            // 0: none
-  std::int64_t window_left = INT64_MAX, window_right = INT64_MAX;  // right is 0 under a causal mask
-  DType scale_dtype = DType::f32, bias_dtype = DType::f32, alibi_dtype = DType::f32, sinks_dtype = DType::f32;
-  double dropout = 0.0;
-  std::uint64_t seed = 0;
-
-  DType weights_dtype = DType::f32;
-  bool entropy = false;  // keep what entropy needs
-  bool moments = false;  // keep what logit_mean and logit_var need
+  bool keeps_entropy = false;  // what entropy needs
+  bool keeps_moments = false;  // what logit_mean and logit_var need
 };
 
 // One sequence and one key-value head. Views not given have data == nullptr.
@@ -60,12 +41,14 @@ struct ForwardHead {
   std::int64_t q_len = 0, k_len = 0;
   std::int64_t k_begin = 0, k_end = INT64_MAX;  // what a mask that is the same for all queries leaves of the keys
   std::int64_t diagonal = 0;                    // query i has its diagonal at key i + diagonal
-  std::int64_t entry = 0, first_head = 0;       // as dropout counts them
 
-  Rows scale;         // column_stride unused: one value a row
+  // As dropout counts: the entry, and the positions of its first head, query and key here.
+  std::int64_t entry = 0, first_head = 0, first_query = 0, first_key = 0;
+
+  Rows scale;         // column_stride unused: one value per row
   Rows mask, bias;    // columns are keys
-  Rows alibi, sinks;  // one value a head: head_stride alone
-  MutableRows lse, max_logit, entropy, max_weight, logit_mean, logit_var, visible;  // one value a row
+  Rows alibi, sinks;  // one value per head: head_stride alone
+  MutableRows lse, max_logit, entropy, max_weight, logit_mean, logit_var, visible;  // one value per row
   MutableRows weights;
   std::int64_t weights_before = 0, weights_after = 0;  // columns beside this sequence's keys, to be zeroed
 };
@@ -81,8 +64,6 @@ struct ForwardTask {
 
 // The kernel's entry points for one accumulation type on one SIMD target.
 struct ForwardKernel {
-  std::int64_t lanes = 0;                                                               // elements a vector
-  std::int64_t row_tile = 0;                                                            // rows of the register tile
   std::int64_t (*workspace_bytes)(const ForwardCall&) = nullptr;                        // one thread's scratch
   std::int64_t (*partial_bytes)(const ForwardCall&, std::int64_t rows) = nullptr;       // one chunk's state
   void (*run)(const ForwardCall&, const ForwardTask&, std::byte* workspace) = nullptr;  // workspace aligned to 64 bytes
@@ -91,7 +72,7 @@ struct ForwardKernel {
                        std::byte* workspace) = nullptr;
 };
 
-// The kernel that accumulates in f32 or f64, for a target of `targets()` by name.
+// The kernel that accumulates in f32 or f64, for one of Machine::target_bits.
 ForwardKernel forward_kernel_f32(std::int64_t target);
 ForwardKernel forward_kernel_f64(std::int64_t target);
 

@@ -1,5 +1,5 @@
-// What happens to scores between q·k and the softmax: softcap, bias, ALiBi and masks; and dropout after it. Scores are
-// in units of log 2, s·log₂e, so that the softmax is a power of two.
+// What happens to scores between q·k and the softmax: softcap, bias, ALiBi and masks. Scores are in units of log 2,
+// s·log₂e, so that the softmax is a power of two.
 #if defined(KEEL_CPU_MASK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KEEL_CPU_MASK_INL_H_
 #undef KEEL_CPU_MASK_INL_H_
@@ -13,7 +13,6 @@
 #include <cmath>
 #include <limits>
 
-#include "core/dropout.h"
 #include "cpu/exp2-inl.h"
 #include "cpu/forward.h"
 #include "cpu/pack-inl.h"
@@ -25,25 +24,27 @@ namespace hn = hwy::HWY_NAMESPACE;
 HWY_INLINE Range Clip(Range range, Range to) { return {std::max(range.begin, to.begin), std::min(range.end, to.end)}; }
 
 // The scale of query i of head g of the group.
-HWY_INLINE double ScaleOf(const ForwardCall& call, const ForwardHead& head, std::int64_t g, std::int64_t i) {
+HWY_INLINE double ScaleOf(const Call& call, const ForwardHead& head, std::int64_t g, std::int64_t i) {
   if (head.scale.data == nullptr) return call.scale;
-  return LoadOne<double>(call.scale_dtype, head.scale.data, g * head.scale.head_stride + i * head.scale.row_stride);
+  return LoadOne<double>(call.scale_tensor.dtype, head.scale.data,
+                         g * head.scale.head_stride + i * head.scale.row_stride);
 }
 
 // The sink of head g of the group, in units of log 2.
 template <class T>
-HWY_INLINE T SinkOf(const ForwardCall& call, const ForwardHead& head, std::int64_t g) {
-  return LoadOne<T>(call.sinks_dtype, head.sinks.data, g * head.sinks.head_stride) * static_cast<T>(kLog2E);
+HWY_INLINE T SinkOf(const Call& call, const ForwardHead& head, std::int64_t g) {
+  return LoadOne<T>(call.sinks.dtype, head.sinks.data, g * head.sinks.head_stride) * static_cast<T>(kLog2E);
 }
 
 // The keys that lengths, causal mask, window and a mask shared by all queries leave to query i. Causal masks and
 // windows need nothing else: a tile of rows and keys is skipped where the ranges of its rows miss it, and needs no mask
 // where they all cover it.
-HWY_INLINE Range VisibleKeys(const ForwardCall& call, const ForwardHead& head, std::int64_t i) {
+HWY_INLINE Range VisibleKeys(const Call& call, const ForwardHead& head, std::int64_t i) {
   if (i >= head.q_len) return {0, 0};
   const std::int64_t at = i + head.diagonal;
-  const std::int64_t begin = at > call.window_left ? at - call.window_left : 0;
-  const std::int64_t end = call.window_right >= head.k_len - at ? head.k_len : at + call.window_right + 1;
+  const std::int64_t left = call.sequences.window_left, right = call.sequences.window_right;
+  const std::int64_t begin = at > left ? at - left : 0;
+  const std::int64_t end = right >= head.k_len - at ? head.k_len : at + right + 1;
   const Range range = Clip({begin, end}, {head.k_begin, head.k_end});
   return range.empty() ? Range{0, 0} : range;
 }
@@ -88,7 +89,7 @@ HWY_INLINE void HideOutside(Range computed, Range seen, T* HWY_RESTRICT s) {
   }
 }
 
-HWY_INLINE bool HasDenseTerms(const ForwardCall& call, const ForwardHead& head) {
+HWY_INLINE bool HasDenseTerms(const Call& call, const ForwardHead& head) {
   return call.softcap > 0 || head.bias.data != nullptr || head.alibi.data != nullptr || head.mask.data != nullptr;
 }
 
@@ -103,7 +104,7 @@ struct DenseScratch {
 // `y` on is computed: rows lie far apart, and every one would begin with a wait for memory. What lies on a page that
 // the processor does not know yet is not always brought by asking, so one byte a row is read in earnest, all rows'
 // together. `needed` and `y` count from key `first` on.
-HWY_INLINE void AskForDenseTerms(const ForwardCall& call, const ForwardHead& head, std::int64_t r, std::int64_t rows,
+HWY_INLINE void AskForDenseTerms(const Call& call, const ForwardHead& head, std::int64_t r, std::int64_t rows,
                                  Range needed, std::int64_t first, std::int64_t y) {
   constexpr std::int64_t kStep = 64, kLine = 64;
   const bool begins = y <= needed.begin;
@@ -119,7 +120,7 @@ HWY_INLINE void AskForDenseTerms(const ForwardCall& call, const ForwardHead& hea
       if (++g == call.group) g = 0, ++i;
     }
   };
-  ask(head.bias, size_of(call.bias_dtype));
+  ask(head.bias, size_of(call.bias.dtype));
   ask(head.mask, 1);
 }
 
@@ -192,8 +193,8 @@ HWY_INLINE std::int64_t ApplyMask(Range keys, const std::uint8_t* HWY_RESTRICT b
 
 // Softcap, bias, ALiBi and every mask on `keys`, whole vectors of a row's block. Returns how many keys stay visible.
 template <class T>
-HWY_NOINLINE std::int64_t ApplyAllTerms(const ForwardCall& call, const ForwardHead& head, const RowBlock& row,
-                                        Range keys, const DenseScratch<T>& scratch, T* HWY_RESTRICT s) {
+HWY_NOINLINE std::int64_t ApplyAllTerms(const Call& call, const ForwardHead& head, const RowBlock& row, Range keys,
+                                        const DenseScratch<T>& scratch, T* HWY_RESTRICT s) {
   const hn::ScalableTag<T> d;
   const auto n = static_cast<std::int64_t>(hn::Lanes(d));
   const Range seen = Clip(row.seen, keys);
@@ -202,7 +203,7 @@ HWY_NOINLINE std::int64_t ApplyAllTerms(const ForwardCall& call, const ForwardHe
     return row.g * from.head_stride + row.i * from.row_stride + (row.first + seen.begin) * from.column_stride;
   };
   if (biased && !seen.empty()) {
-    LoadRow<T>(call.bias_dtype, head.bias.data, place(head.bias), head.bias.column_stride, seen.end - seen.begin, T{1},
+    LoadRow<T>(call.bias.dtype, head.bias.data, place(head.bias), head.bias.column_stride, seen.end - seen.begin, T{1},
                scratch.bias + seen.begin);
   }
   if (masked && !seen.empty()) {
@@ -214,7 +215,7 @@ HWY_NOINLINE std::int64_t ApplyAllTerms(const ForwardCall& call, const ForwardHe
   const auto cap_out = hn::Set(d, static_cast<T>(call.softcap * kLog2E));
   const bool sloped = head.alibi.data != nullptr;
   const T slope =
-      sloped ? LoadOne<T>(call.alibi_dtype, head.alibi.data, row.g * head.alibi.head_stride) * static_cast<T>(kLog2E)
+      sloped ? LoadOne<T>(call.alibi.dtype, head.alibi.data, row.g * head.alibi.head_stride) * static_cast<T>(kLog2E)
              : T{0};
   const std::int64_t diagonal = row.i + head.diagonal - row.first;  // in the block's own count
   const auto hidden = hn::Set(d, static_cast<T>(-INFINITY));
@@ -244,7 +245,7 @@ HWY_NOINLINE std::int64_t ApplyAllTerms(const ForwardCall& call, const ForwardHe
 // The same for a row's whole block. A bias or a mask alone is read where it lies. A hidden key's score is replaced, not
 // added to, so a NaN in it goes no further.
 template <class T>
-HWY_NOINLINE std::int64_t ApplyDenseTerms(const ForwardCall& call, const ForwardHead& head, const RowBlock& row,
+HWY_NOINLINE std::int64_t ApplyDenseTerms(const Call& call, const ForwardHead& head, const RowBlock& row,
                                           const DenseScratch<T>& scratch, T* HWY_RESTRICT s) {
   const auto n = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
   const auto first = [&](const Rows& from) { return row.g * from.head_stride + row.i * from.row_stride + row.first; };
@@ -252,7 +253,7 @@ HWY_NOINLINE std::int64_t ApplyDenseTerms(const ForwardCall& call, const Forward
   const bool others = call.softcap > 0 || head.alibi.data != nullptr || inside.empty();
   std::int64_t visible = 0;
   if (!others && head.mask.data == nullptr && head.bias.column_stride == 1) {
-    WithType<T>(call.bias_dtype, [&](auto* type) {
+    WithType<T>(call.bias.dtype, [&](auto* type) {
       visible = AddBias(inside, static_cast<decltype(type)>(head.bias.data) + first(head.bias), s);
     });
   } else if (!others && head.bias.data == nullptr && head.mask.column_stride == 1) {
@@ -273,7 +274,7 @@ HWY_NOINLINE std::int64_t ApplyDenseTerms(const ForwardCall& call, const Forward
 // All that stands between a row's scores and its softmax, `dense` as HasDenseTerms() says. Returns how many keys of the
 // block stay visible.
 template <class T>
-HWY_INLINE std::int64_t MaskRow(const ForwardCall& call, const ForwardHead& head, bool dense, const RowBlock& row,
+HWY_INLINE std::int64_t MaskRow(const Call& call, const ForwardHead& head, bool dense, const RowBlock& row,
                                 const DenseScratch<T>& scratch, T* HWY_RESTRICT s) {
   if (dense && !row.seen.empty()) return ApplyDenseTerms<T>(call, head, row, scratch, s);
   HideOutside(row.computed, row.seen, s);
@@ -281,8 +282,7 @@ HWY_INLINE std::int64_t MaskRow(const ForwardCall& call, const ForwardHead& head
 }
 
 // Whether query i of head g sees key j, by every mask: the slow question, asked where v is not finite.
-HWY_INLINE bool IsVisible(const ForwardCall& call, const ForwardHead& head, std::int64_t g, std::int64_t i,
-                          std::int64_t j) {
+HWY_INLINE bool IsVisible(const Call& call, const ForwardHead& head, std::int64_t g, std::int64_t i, std::int64_t j) {
   const Range range = VisibleKeys(call, head, i);
   if (j < range.begin || j >= range.end) return false;
   if (head.mask.data != nullptr) {
@@ -291,72 +291,7 @@ HWY_INLINE bool IsVisible(const ForwardCall& call, const ForwardHead& head, std:
   }
   if (head.bias.data == nullptr) return true;
   const std::int64_t at = g * head.bias.head_stride + i * head.bias.row_stride + j * head.bias.column_stride;
-  return LoadOne<double>(call.bias_dtype, head.bias.data, at) != -INFINITY;
-}
-
-#if HWY_TARGET != HWY_SCALAR
-// The high words of 32-bit products.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V MulHigh(D d, V a, V b) {
-  const hn::RepartitionToWide<D> dw;
-  const auto even = hn::ShiftRight<32>(hn::MulEven(a, b));
-  const auto odd_a = hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(dw, a)));
-  const auto odd_b = hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(dw, b)));
-  return hn::OddEven(hn::BitCast(d, hn::MulEven(odd_a, odd_b)), hn::BitCast(d, even));
-}
-
-#endif
-
-// core/dropout.h's random words for keys [64·block, 64·block + 64).
-HWY_INLINE void RandomWords(const Dropout& dropout, const ForwardHead& head, const RowBlock& row, std::int64_t block,
-                            std::uint32_t* HWY_RESTRICT words) {
-#if HWY_TARGET == HWY_SCALAR
-  for (std::uint32_t x = 0; x < 16; ++x) {
-    const auto four =
-        philox({static_cast<std::uint32_t>(16 * block) + x, static_cast<std::uint32_t>(row.i),
-                static_cast<std::uint32_t>(head.first_head + row.g), static_cast<std::uint32_t>(head.entry)},
-               dropout.key);
-    for (std::uint32_t word = 0; word < 4; ++word) words[16 * word + x] = four[word];
-  }
-#else
-  const hn::CappedTag<std::uint32_t, 16> d;
-  const auto n = static_cast<std::uint32_t>(hn::Lanes(d));
-  for (std::uint32_t x = 0; x < 16; x += n) {
-    auto c0 = hn::Iota(d, static_cast<std::uint32_t>(16 * block) + x);
-    auto c1 = hn::Set(d, static_cast<std::uint32_t>(row.i));
-    auto c2 = hn::Set(d, static_cast<std::uint32_t>(head.first_head + row.g));
-    auto c3 = hn::Set(d, static_cast<std::uint32_t>(head.entry));
-    auto key0 = dropout.key[0], key1 = dropout.key[1];
-    const auto m0 = hn::Set(d, 0xD2511F53u), m1 = hn::Set(d, 0xCD9E8D57u);
-    for (int round = 0; round < 10; ++round) {
-      const auto high_a = MulHigh(d, m0, c0), high_b = MulHigh(d, m1, c2);
-      const auto low_a = hn::Mul(m0, c0), low_b = hn::Mul(m1, c2);
-      c0 = hn::Xor(hn::Xor(high_b, c1), hn::Set(d, key0));
-      c1 = low_b;
-      c2 = hn::Xor(hn::Xor(high_a, c3), hn::Set(d, key1));
-      c3 = low_a;
-      key0 += 0x9E3779B9;
-      key1 += 0xBB67AE85;
-    }
-    hn::StoreU(c0, d, words + x);
-    hn::StoreU(c1, d, words + 16 + x);
-    hn::StoreU(c2, d, words + 32 + x);
-    hn::StoreU(c3, d, words + 48 + x);
-  }
-#endif
-}
-
-// Zeroes the weights that dropout takes and multiplies the others. `first` is a multiple of 64.
-template <class T>
-HWY_NOINLINE void ApplyDropout(const Dropout& dropout, const ForwardHead& head, const RowBlock& row,
-                               T* HWY_RESTRICT p) {
-  HWY_ALIGN std::uint32_t words[64];
-  const T factor = static_cast<T>(dropout.factor);
-  for (std::int64_t x = row.computed.begin / 64 * 64; x < row.computed.end; x += 64) {
-    RandomWords(dropout, head, row, (row.first + x) / 64, words);
-    const std::int64_t begin = std::max(x, row.computed.begin), end = std::min(x + 64, row.computed.end);
-    for (std::int64_t y = begin; y < end; ++y) p[y] *= words[y - x] >= dropout.threshold ? factor : T{0};
-  }
+  return LoadOne<double>(call.bias.dtype, head.bias.data, at) != -INFINITY;
 }
 
 }  // namespace keel::cpu::HWY_NAMESPACE

@@ -82,6 +82,27 @@ HWY_INLINE void StoreRow(DType dtype, void* to, std::int64_t at, std::int64_t st
   });
 }
 
+// to[0, n) += factor · from[0, n), rounded once.
+template <class T>
+HWY_NOINLINE void AddRow(DType dtype, void* to, std::int64_t at, std::int64_t stride, std::int64_t n, T factor,
+                         const T* HWY_RESTRICT from) {
+  WithType<T>(dtype, [&](auto* type) {
+    using S = std::remove_const_t<std::remove_pointer_t<decltype(type)>>;
+    const hn::ScalableTag<T> d;
+    const auto times = hn::Set(d, factor);
+    S* const row = static_cast<S*>(to) + at;
+    std::int64_t c = 0;
+    if (stride == 1) {
+      c = ForVectors(d, n, [&](std::int64_t x) {
+        StoreAs(d, hn::MulAdd(hn::LoadU(d, from + x), times, LoadAs(d, row + x)), row + x);
+      });
+    }
+    for (; c < n; ++c) {
+      row[c * stride] = FromScalar<T, S>(from[c] * factor + ToScalar<T>(row[c * stride]));
+    }
+  });
+}
+
 // One value, for the few there is one of a row or head.
 template <class T>
 HWY_INLINE T LoadOne(DType dtype, const void* from, std::int64_t at) {

@@ -70,13 +70,13 @@ class ValueSums {
   RowPlace PlaceOf(std::int64_t r) const { return {task_.row_begin + r, call_.group}; }
 
   // Whether rows in the caller's memory lie as those of o do.
-  bool AreLikeOurs(std::int64_t column_stride) const {
-    return call_.dtype == (sizeof(T) == 8 ? DType::f64 : DType::f32) && column_stride == 1 && call_.d_v == scratch_.ldv;
+  bool AreLikeOurs(DType dtype, std::int64_t column_stride) const {
+    return dtype == (sizeof(T) == 8 ? DType::f64 : DType::f32) && column_stride == 1 && call_.d_v == scratch_.ldv;
   }
 
   // v, where it lies as packing would leave it.
   const T* AlignedValues() const {
-    const bool same = AreLikeOurs(head_.v.column_stride) && head_.v.row_stride == scratch_.ldv;
+    const bool same = AreLikeOurs(call_.dtype, head_.v.column_stride) && head_.v.row_stride == scratch_.ldv;
     const bool aligned =
         reinterpret_cast<std::uintptr_t>(head_.v.data) % (static_cast<std::size_t>(scratch_.lanes) * sizeof(T)) == 0;
     return same && aligned ? static_cast<const T*>(head_.v.data) : nullptr;
@@ -84,7 +84,7 @@ class ValueSums {
 
   // Where the output takes a tile of rows as it is computed.
   T* RowsOfOutput(std::int64_t r) const {
-    if (!AreLikeOurs(head_.out.column_stride) || call_.group != 1) return nullptr;
+    if (!AreLikeOurs(call_.out.dtype, head_.out.column_stride) || call_.group != 1) return nullptr;
     return static_cast<T*>(head_.out.data) + (task_.row_begin + r) * head_.out.row_stride;
   }
 
@@ -104,7 +104,7 @@ class ValueSums {
 
   void WriteRow(const Strip& strip, std::int64_t x, const T* from) {
     const RowPlace place = PlaceOf(strip.r + x);
-    StoreRow<T>(call_.dtype, head_.out.data, place.g * head_.out.head_stride + place.i * head_.out.row_stride,
+    StoreRow<T>(call_.out.dtype, head_.out.data, place.g * head_.out.head_stride + place.i * head_.out.row_stride,
                 head_.out.column_stride, call_.d_v, T{1}, from);
   }
 

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "io/utf8.h"
 #include "keel/error.h"
 
 namespace keel::io {
@@ -23,9 +26,15 @@ std::string printable(std::string_view text, std::size_t longest) {
 
 std::string path_text(std::string_view path) {
   std::string result;
-  for (const char c : path) {
-    const auto byte = static_cast<unsigned char>(c);
-    result += byte < 0x20 || byte == 0x7F ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
+  while (!path.empty()) {
+    const Character c = first_character(path);
+    const std::string_view bytes = path.substr(0, std::max<std::size_t>(c.bytes, 1));
+    if (c.bytes > 0 && !is_control(c.code)) {
+      result += bytes;
+    } else {
+      for (const char byte : bytes) result += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
+    }
+    path.remove_prefix(bytes.size());
   }
   return result;
 }

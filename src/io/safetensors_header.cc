@@ -31,35 +31,72 @@ constexpr std::array<std::pair<DType, const char*>, 6> kDtypes{{{DType::f64, "F6
 // The name of a tensor in a message.
 std::string in_quotes(const std::string& name) { return fmt::format("'{}'", printable(name)); }
 
-// JSON of the header's depth and no deeper, keys once each, arrays no longer than a shape: so that a hostile header
-// costs no more than its own length.
-Json parse_json(std::string_view text, const std::string& path) {
-  std::array<std::set<std::string>, 2> keys;  // of the header, and of the object in it
-  std::size_t elements = 0;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    using Event = Json::parse_event_t;
-    if (event == Event::object_start || event == Event::array_start) {
-      if (depth > 2 || (depth == 2 && event == Event::object_start)) {
-        raise(path, "expected no more than a list in an object in the header's object, got deeper nesting");
-      }
-      if (event == Event::object_start) keys[static_cast<std::size_t>(depth)].clear();
-      elements = 0;
-    }
-    if (event == Event::key && !keys[static_cast<std::size_t>(depth - 1)].insert(parsed.get<std::string>()).second) {
-      raise(path, fmt::format("expected each key once, got {} twice", in_quotes(parsed.get<std::string>())));
-    }
-    if (event == Event::value && depth > 2 && ++elements > kMostDimensions) {
-      raise(path, fmt::format("expected lists of at most {} numbers, got more", kMostDimensions));
+// Refuses all but JSON of the header's depth, keys once each, arrays no longer than a shape: so that a hostile header
+// costs no more than its own length. It runs ahead of the parser proper, whose own hook for this walks over all earlier
+// members at the end of each object.
+class Watch {
+ public:
+  explicit Watch(const std::string& path) : path_(path) {}
+
+  bool null() { return value(); }
+  bool boolean(bool) { return value(); }
+  bool number_integer(Json::number_integer_t) { return value(); }
+  bool number_unsigned(Json::number_unsigned_t) { return value(); }
+  bool number_float(Json::number_float_t, const std::string&) { return value(); }
+  bool string(std::string&) { return value(); }
+  bool binary(Json::binary_t&) { return value(); }
+
+  bool start_object(std::size_t) {
+    if (depth_ >= keys_.size()) too_deep();
+    keys_[depth_++].clear();
+    return true;
+  }
+  bool key(std::string& name) {
+    if (!keys_[depth_ - 1].insert(name).second) {
+      raise(path_, fmt::format("expected each key once, got {} twice", in_quotes(name)));
     }
     return true;
-  };
-  try {
-    return Json::parse(text, watch);
-  } catch (const Json::parse_error& error) {
-    raise(path, fmt::format("expected a header in JSON, got something else at byte {} of it", error.byte));
-  } catch (const Json::out_of_range&) {
-    raise(path, "expected a header in JSON, got a number that no float64 holds");
   }
+  bool start_array(std::size_t) {
+    if (depth_ > keys_.size()) too_deep();
+    ++depth_;
+    elements_ = 0;
+    return true;
+  }
+  bool end_object() { return end(); }
+  bool end_array() { return end(); }
+
+  bool parse_error(std::size_t byte, const std::string&, const Json::exception& error) {
+    if (dynamic_cast<const Json::out_of_range*>(&error) != nullptr) {
+      raise(path_, "expected a header in JSON, got a number that no float64 holds");
+    }
+    raise(path_, fmt::format("expected a header in JSON, got something else at byte {} of it", byte));
+  }
+
+ private:
+  bool value() {
+    if (depth_ > keys_.size() && ++elements_ > kMostDimensions) {
+      raise(path_, fmt::format("expected lists of at most {} numbers, got more", kMostDimensions));
+    }
+    return true;
+  }
+  bool end() {
+    --depth_;
+    return true;
+  }
+  [[noreturn]] void too_deep() const {
+    raise(path_, "expected no more than a list in an object in the header's object, got deeper nesting");
+  }
+
+  const std::string& path_;
+  std::array<std::set<std::string>, 2> keys_;  // of the header, and of the object in it
+  std::size_t depth_ = 0, elements_ = 0;
+};
+
+Json parse_json(std::string_view text, const std::string& path) {
+  Watch watch(path);
+  Json::sax_parse(text, &watch);
+  return Json::parse(text);
 }
 
 DType dtype_of_name(const std::string& name, const Json& value, const std::string& path) {
@@ -195,24 +232,28 @@ std::string make_safetensors_header(const std::vector<SafetensorsEntry>& entries
   const auto refuse = [&](const std::string& what) {
     throw Error(ErrorCode::invalid_argument, fmt::format("[safetensors] {}: {}", path_text(path), what));
   };
-  nlohmann::ordered_json json = nlohmann::ordered_json::object();
-  if (!metadata.empty()) json[kMetadata] = metadata;
+  std::string text;
+  const auto member = [&](const std::string& name, const std::string& value) {
+    text += (text.empty() ? '{' : ',') + Json(name).dump() + ':' + value;
+  };
   std::set<std::string> names{kMetadata};
   std::uint64_t at = 0;
-  for (const SafetensorsEntry& entry : entries) {
-    if (!names.insert(entry.name).second)
-      refuse(fmt::format("expected each name once, got {} again", in_quotes(entry.name)));
-    const auto code =
-        std::find_if(kDtypes.begin(), kDtypes.end(), [&](const auto& d) { return d.first == entry.dtype; });
-    json[entry.name] = {{"dtype", code->second}, {"shape", entry.shape}, {"data_offsets", {at, at + entry.bytes}}};
-    at += entry.bytes;
-  }
-  std::string text;
   try {
-    text = json.dump();
-  } catch (const nlohmann::ordered_json::type_error&) {
+    if (!metadata.empty()) member(kMetadata, Json(metadata).dump());
+    for (const SafetensorsEntry& entry : entries) {
+      if (!names.insert(entry.name).second)
+        refuse(fmt::format("expected each name once, got {} again", in_quotes(entry.name)));
+      const auto code =
+          std::find_if(kDtypes.begin(), kDtypes.end(), [&](const auto& d) { return d.first == entry.dtype; });
+      const nlohmann::ordered_json value = {
+          {"dtype", code->second}, {"shape", entry.shape}, {"data_offsets", {at, at + entry.bytes}}};
+      member(entry.name, value.dump());
+      at += entry.bytes;
+    }
+  } catch (const Json::type_error&) {
     refuse("expected names and metadata in UTF-8, got other bytes");
   }
+  text += text.empty() ? "{}" : "}";
   text.append((8 - text.size() % 8) % 8, ' ');
   if (text.size() > kLongestHeader)
     refuse(fmt::format("expected a header of at most {} bytes, got {}", kLongestHeader, text.size()));

@@ -14,19 +14,25 @@ template <class... Parts>
   throw Error(ErrorCode::invalid_argument, keel::concat("[", operation, "] ", parts...));
 }
 
+template <class... Parts>
+[[noreturn]] void refuse_dtype(const char* operation, const Parts&... parts) {
+  throw Error(ErrorCode::wrong_dtype, keel::concat("[", operation, "] ", parts...));
+}
+
 inline void check_given(const char* operation, const char* name, const Tensor& x) {
   if (!x.given()) refuse(operation, name, ": expected a tensor, got none");
 }
 
 inline void check_dtype(const char* operation, const char* name, const Tensor& x, DType dtype) {
   check_given(operation, name, x);
-  if (x.dtype() != dtype) refuse(operation, name, ": expected dtype ", name_of(dtype), ", got ", name_of(x.dtype()));
+  if (x.dtype() != dtype)
+    refuse_dtype(operation, name, ": expected dtype ", name_of(dtype), ", got ", name_of(x.dtype()));
 }
 
 inline void check_floating(const char* operation, const char* name, const Tensor& x) {
   check_given(operation, name, x);
   if (x.dtype() != DType::f32 && x.dtype() != DType::f64) {
-    refuse(operation, name, ": expected dtype f32 or f64, got ", name_of(x.dtype()));
+    refuse_dtype(operation, name, ": expected dtype f32 or f64, got ", name_of(x.dtype()));
   }
 }
 
@@ -35,8 +41,8 @@ inline void check_same_dtype(const char* operation, const char* name, const Tens
                              const Tensor& first) {
   check_floating(operation, name, x);
   if (x.dtype() != first.dtype()) {
-    refuse(operation, name, ": expected dtype ", name_of(first.dtype()), " as in ", first_name, ", got ",
-           name_of(x.dtype()));
+    refuse_dtype(operation, name, ": expected dtype ", name_of(first.dtype()), " as in ", first_name, ", got ",
+                 name_of(x.dtype()));
   }
 }
 

@@ -6,20 +6,8 @@
 
 #include "nn/check.h"
 
-// Of OpenBLAS alone; another BLAS is asked for one thread by its own means (docs/nn.md).
-// NOLINTNEXTLINE(readability-redundant-declaration): OpenBLAS's own cblas.h has it too
-extern "C" void openblas_set_num_threads(int threads) __attribute__((weak));
-
 namespace keel::nn {
 namespace {
-
-void one_thread_for_blas() {
-  static const bool once = [] {
-    if (openblas_set_num_threads != nullptr) openblas_set_num_threads(1);
-    return true;
-  }();
-  (void)once;
-}
 
 CBLAS_TRANSPOSE flag(bool transposed) { return transposed ? CblasTrans : CblasNoTrans; }
 
@@ -54,7 +42,6 @@ void check_gemm(const char* operation, std::int64_t m, std::int64_t n, std::int6
 
 template <class T>
 void gemm_part(const Gemm<T>& g, const GemmMatrices<T>& x, bool by_rows, std::int64_t begin, std::int64_t end) {
-  one_thread_for_blas();
   const std::int64_t m = by_rows ? end - begin : g.m, n = by_rows ? g.n : end - begin;
   GemmMatrices<T> part = x;
   const T* row = g.row;

@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "nn/blas_threads.h"
 #include "nn/loops.h"
 
-// Batches of matrix products by CBLAS. Each is cut into tasks by its shape alone and BLAS itself is kept to one thread,
-// so the bits do not depend on the number of threads.
+// Batches of matrix products by CBLAS. Each is cut into tasks by its shape alone and BLAS is kept to one thread
+// meanwhile, so the bits do not depend on the number of threads.
 namespace keel::nn {
 
 // c (m, n) = a·b + row, each matrix dense along its rows; `lda` … are the distances between rows. `transpose_a` says
@@ -51,7 +52,9 @@ void gemm(const Gemm<T>& g, std::int64_t batch, const At& at) {
   const double work =
       static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k) / static_cast<double>(cut.parts);
   const std::int64_t together = std::max<std::int64_t>(1, static_cast<std::int64_t>(0x1p20 / std::max(work, 1.0)));
+  const OneThreadInBlas alone;
   for_blocks(batch * cut.parts, together, [&](std::int64_t first, std::int64_t last) {
+    const OneThreadOfOpenMp alone_here;
     for (std::int64_t task = first; task < last; ++task) {
       const std::int64_t begin = task % cut.parts * cut.part;
       gemm_part(g, at(task / cut.parts), cut.by_rows, begin, std::min(whole, begin + cut.part));

@@ -33,8 +33,8 @@ void Optimiser::step() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& w = parameters_[i].second;
     if (kept_.front().second[i].dtype() != w.dtype()) {
-      refuse("optimiser", parameters_[i].first, ": expected dtype ", name_of(kept_.front().second[i].dtype()),
-             " as when the optimiser was made, got ", name_of(w.dtype()));
+      refuse_dtype("optimiser", parameters_[i].first, ": expected dtype ", name_of(kept_.front().second[i].dtype()),
+                   " as when the optimiser was made, got ", name_of(w.dtype()));
     }
     if (w.grad().given()) update(i, w, dense(w.grad()));
   }

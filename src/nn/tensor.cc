@@ -225,7 +225,7 @@ Tensor Tensor::clone() const {
       copy_elements<std::uint8_t>(*this, data_of<std::uint8_t>(y));
       break;
     default:
-      refuse("clone", "x: expected dtype f64, f32, i64 or bool, got ", name_of(dtype()));
+      refuse_dtype("clone", "x: expected dtype f64, f32, i64 or bool, got ", name_of(dtype()));
   }
   return y;
 }

@@ -1,55 +1,92 @@
 #pragma once
 
+#include <array>
+#include <atomic>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/problem.h"
-#include "cpu/backward.h"
-#include "cpu/forward.h"
+#include "plan/tiles.h"
 #include "runtime/machine.h"
 
+// From a validated problem to a plan: which backend serves it, and how. A backend belongs to a kind of device and
+// answers three questions: can it serve this problem (or why not), how, and do it. The CPU's answers are in src/cpu.
 namespace keel {
 
-enum class Kernel { reference, streaming };
-
-// How a call is served. A pure function of problem, machine and what is forced. Tile sizes live here alone.
-struct Plan {
-  Kernel kernel = Kernel::reference;
-  std::int64_t target = 0;  // SIMD target, as Highway counts them
-  cpu::Tiles tiles;
-  bool split_keys = false;  // chunks of keys become tasks of their own, merged in order
-  bool chain_entries = false,
-       chain_heads = false;  // backward: one task takes these in turn, as they share sums of dbias
-  int threads = 1;
-  std::int64_t tasks = 1;
-  std::int64_t workspace_bytes = 0;  // beyond inputs and outputs, all threads together
-};
-
-// What a test or a benchmark wants otherwise than the planner; 0 and nullopt leave the choice to it. Forced key tiles
-// are multiples of 64.
+// What a test or a benchmark wants otherwise than the planner; 0 and nullopt leave the choice to it. A backend ignores
+// what means nothing to it. Forced key tiles are multiples of 64.
 struct Forced {
-  std::optional<Kernel> kernel = {};
-  std::int64_t target = 0;
-  cpu::Tiles tiles = {};
+  std::int64_t target = 0;  // SIMD target, as Highway counts them
+  Tiles tiles = {};
   std::optional<bool> split_keys = {};
   bool share_small = false;  // among threads, however little there is to do
 };
 
-// `reasons`, where given, gets a line for each choice.
-Plan make_plan(const Problem& problem, const Machine& machine, const Forced& forced = {},
-               std::vector<std::string>* reasons = nullptr);
+// What a plan depends on beside the problem, and where its reasons go.
+struct Planning {
+  Resources resources;
+  Forced forced = {};
+  std::vector<std::string>* reasons = nullptr;  // where given, gets a line for each choice
+};
 
-Plan make_plan(const BackwardProblem& problem, const Machine& machine, const Forced& forced = {},
-               std::vector<std::string>* reasons = nullptr);
+// A backend's part of a plan: a call, and all that running it takes. It copies what it needs of the problem; the arrays
+// are the caller's.
+class PlannedCall {
+ public:
+  virtual ~PlannedCall() = default;
+  virtual void execute() const = 0;
+  // What describe() prints of it: name and value.
+  virtual std::vector<std::pair<std::string, std::string>> facts() const = 0;
+};
 
-// The plan as text, a line a fact.
+// How a call is served: a pure function of the problem and Planning.
+struct Plan {
+  const char* backend = "";
+  const char* kernel = "";
+  int threads = 1;
+  std::int64_t tasks = 1;
+  std::int64_t workspace_bytes = 0;  // beyond inputs and outputs, all threads together
+  std::unique_ptr<const PlannedCall> call;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual const char* name() const = 0;
+
+  // Why it cannot serve a call; empty where it can.
+  virtual std::string refusal(const Problem& problem) const = 0;
+  virtual std::string refusal(const BackwardProblem& problem) const = 0;
+  virtual std::string refusal(const MergeProblem& problem) const = 0;
+
+  virtual Plan plan(const Problem& problem, const Planning& planning) const = 0;
+  virtual Plan plan(const BackwardProblem& problem, const Planning& planning) const = 0;
+  virtual Plan plan(const MergeProblem& problem, const Planning& planning) const = 0;
+};
+
+// The backends of a process: at most one per kind of device.
+class Backends {
+ public:
+  const Backend* of(DeviceKind kind) const {
+    const auto at = static_cast<std::size_t>(kind);
+    return at < all_.size() ? all_[at].load() : nullptr;
+  }
+  void set(DeviceKind kind, const Backend* backend) { all_.at(static_cast<std::size_t>(kind)) = backend; }
+
+ private:
+  std::array<std::atomic<const Backend*>, 3> all_{};
+};
+
+// The plan of the backend that the problem's device has. Raises keel::Error (unsupported) where there is none, or where
+// it refuses.
+Plan make_plan(const Problem& problem, const Backends& backends, const Planning& planning);
+Plan make_plan(const BackwardProblem& problem, const Backends& backends, const Planning& planning);
+Plan make_plan(const MergeProblem& problem, const Backends& backends, const Planning& planning);
+
+// The plan as text, one fact per line.
 std::string describe(const Plan& plan, const std::vector<std::string>& reasons);
-
-// What holds for a whole call, as the kernel wants it.
-cpu::ForwardCall forward_call(const Problem& problem, const Plan& plan);
-cpu::ForwardKernel forward_kernel(const Problem& problem, const Plan& plan);
-cpu::BackwardCall backward_call(const BackwardProblem& problem, const Plan& plan);
-cpu::BackwardKernel backward_kernel(const BackwardProblem& problem, const Plan& plan);
 
 }  // namespace keel

@@ -11,7 +11,7 @@ namespace {
 template <std::size_t Rank>
 class Accumulator {
  public:
-  explicit Accumulator(const BasicView<Rank, void*>& view) : view_(view) {
+  Accumulator(const BasicView<Rank, void*>& view, bool accumulate) : view_(view), accumulate_(accumulate) {
     if (!view.given()) return;
     std::size_t size = 1;
     for (std::size_t i = 0; i < Rank; ++i) {
@@ -35,7 +35,8 @@ class Accumulator {
     for (std::size_t at = 0; at < sums_.size(); ++at) {
       std::int64_t offset = 0;
       for (std::size_t i = 0; i < Rank; ++i) offset += index[i] * view_.strides[i];
-      store(view_.data, view_.dtype, offset, sums_[at]);
+      const double before = accumulate_ ? load(view_.data, view_.dtype, offset) : 0.0;
+      store(view_.data, view_.dtype, offset, before + sums_[at]);
       for (std::size_t i = Rank; i-- > 0 && ++index[i] == extents_[i];) index[i] = 0;
     }
   }
@@ -48,6 +49,7 @@ class Accumulator {
   }
 
   BasicView<Rank, void*> view_;
+  bool accumulate_;
   std::array<bool, Rank> reduced_{};
   std::array<std::int64_t, Rank> extents_{};
   std::vector<double> sums_;
@@ -55,15 +57,16 @@ class Accumulator {
 
 }  // namespace
 
-// Gradients of forward.cc, each formula beside the line it differentiates. The weights are computed anew from q and k,
-// so the given out and lse are not read.
+// Gradients of forward.cc, each formula beside the line it differentiates. The weights are computed anew from q and k.
+// The given out and lse are read only where k is a slice of the keys: they are those of all keys.
 void attention_backward(const BackwardProblem& problem) {
   const Problem& f = problem.forward;
   const Gradients& g = problem.gradients;
   const std::int64_t d_k = f.d_k, d_v = f.d_v;
-  Accumulator<4> dq_sum(g.dq), dk_sum(g.dk), dv_sum(g.dv), dbias_sum(g.dbias);
-  Accumulator<3> dscale_sum(g.dscale);
-  Accumulator<1> dsinks_sum(g.dsinks);
+  const bool add = g.accumulate;
+  Accumulator<4> dq_sum(g.dq, add), dk_sum(g.dk, add), dv_sum(g.dv, add), dbias_sum(g.dbias, add);
+  Accumulator<3> dscale_sum(g.dscale, add);
+  Accumulator<1> dsinks_sum(g.dsinks, add);
   Row row;
   std::vector<double> dp;
   for (std::int64_t e = 0; e < f.entries(); ++e) {
@@ -80,7 +83,10 @@ void attention_backward(const BackwardProblem& problem) {
         const double* const qi = q.data() + i * d_k;
         const double* const doi = dout.data() + i * d_v;
         compute_row(f, e, h, i, qi, k.data(), row);
-        if (row.count == 0) continue;  // a fully masked row has no gradient
+        const bool slice = !f.sequences.has_all_keys();
+        const double lse = slice ? load_at(problem.lse, b, h, iq) : row.lse;
+        if (slice ? lse == -INFINITY : row.count == 0) continue;  // a fully masked row has no gradient
+        if (slice) take_lse(lse, row);
 
         // pass 4: o = Σ p·z·v    dv += p·z·do    dp = z·(do·v)
         dp.assign(row.p.size(), 0.0);
@@ -95,6 +101,10 @@ void attention_backward(const BackwardProblem& problem) {
           for (std::int64_t c = 0; c < d_v; ++c) {
             dv_sum.add(row.p[j] * row.z[j] * doi[c], b, hk, entry.k_begin + j, c);
           }
+        }
+        if (slice) {
+          D = 0.0;
+          for (std::int64_t c = 0; c < d_v; ++c) D += doi[c] * load_at(f.out, b, h, iq, c);
         }
         const double dlse = problem.dlse.given() ? load_at(problem.dlse, b, h, iq) : 0.0;
 

@@ -20,7 +20,7 @@ inline std::vector<double> head_rows(const TensorView& x, std::int64_t batch, st
   return copy;
 }
 
-// One query row of one head, from the scores to the weights. Vectors hold a value a key of the entry; what masks hide
+// One query row of one head, from the scores to the weights. Vectors hold one value per key of the entry; what masks hide
 // is 0 everywhere and has `visible` false, whatever k holds there.
 struct Row {
   std::vector<char> visible;
@@ -37,6 +37,14 @@ struct Row {
   double p_sink = 0.0;
   double sink = 0.0;
 };
+
+// The weights of a row over a slice of the keys, whose lse over all keys is known.
+inline void take_lse(double lse, Row& row) {
+  row.lse = lse;
+  row.p_max = std::exp(row.m - lse);
+  row.p_sink = std::exp(row.sink - lse);
+  for (std::size_t j = 0; j < row.p.size(); ++j) row.p[j] = row.visible[j] ? std::exp(row.s[j] - lse) : 0.0;
+}
 
 // Whether mask and bias leave key j to query i, both counted in the tensors' rows.
 inline bool allowed(const Problem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
@@ -62,11 +70,11 @@ inline void compute_row(const Problem& problem, std::int64_t e, std::int64_t h, 
   row.sink = o.sinks.given() ? load_at(o.sinks, h) : -INFINITY;
   row.scale = o.scale_tensor.given() ? load_at(o.scale_tensor, b, h, iq) : problem.scale;
   const double alibi = o.alibi.given() ? load_at(o.alibi, h) : 0.0;
-  const std::int64_t at = i + problem.diagonal(entry);
+  const std::int64_t at = i + entry.diagonal;
 
   // pass 1: scores.   s = scale·(q·k) → softcap → + bias → + ALiBi
   bool nan = false;
-  const KeyRange keys = problem.key_range(entry, i);
+  const KeyRange keys = problem.sequences.key_range(entry, i);
   for (std::int64_t j = keys.begin; j < keys.end; ++j) {
     const std::int64_t jk = entry.k_begin + j;
     if (!allowed(problem, b, h, iq, jk)) continue;
@@ -104,7 +112,7 @@ inline void compute_row(const Problem& problem, std::int64_t e, std::int64_t h, 
   for (std::int64_t j = keys.begin; j < keys.end; ++j) {
     if (!row.visible[j]) continue;
     row.p[j] /= l;
-    row.z[j] = o.dropout > 0.0 ? dropout.multiplier(e, h, i, j) : 1.0;  // pass 3: dropout
+    row.z[j] = o.dropout > 0.0 ? dropout.multiplier(e, h, entry.q_position + i, entry.k_position + j) : 1.0;  // pass 3: dropout
   }
 }
 

@@ -1,15 +1,31 @@
 #include "runtime/machine.h"
 
 #include <hwy/targets.h>
-#include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
+#include <memory>
+#include <thread>
 
+#if defined(__linux__)
+#include <sched.h>
+#include <unistd.h>
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
+
+// Every system has its own way to say these; where Keel knows none, it makes a fair guess.
 namespace keel {
 namespace {
 
+#if defined(__APPLE__)
+std::string cpu_name() {
+  char text[256];
+  std::size_t size = sizeof(text);
+  return sysctlbyname("machdep.cpu.brand_string", text, &size, nullptr, 0) == 0 ? std::string(text) : "unknown";
+}
+#else
 std::string cpu_name() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);) {
@@ -17,17 +33,39 @@ std::string cpu_name() {
   }
   return "unknown";
 }
+#endif
 
-// A cache's size, or `otherwise` where the system does not tell.
-std::int64_t cache_bytes(int name, std::int64_t otherwise) {
-  const long bytes = sysconf(name);
+enum class Cache { l1, l2, l3 };
+
+// 0 where the system does not tell.
+#if defined(__linux__) && defined(_SC_LEVEL1_DCACHE_SIZE)  // glibc
+std::int64_t cache_bytes(Cache cache) {
+  return sysconf(cache == Cache::l1   ? _SC_LEVEL1_DCACHE_SIZE
+                 : cache == Cache::l2 ? _SC_LEVEL2_CACHE_SIZE
+                                      : _SC_LEVEL3_CACHE_SIZE);
+}
+#elif defined(__APPLE__)
+std::int64_t cache_bytes(Cache cache) {
+  std::int64_t bytes = 0;
+  std::size_t size = sizeof(bytes);
+  const char* name = cache == Cache::l1 ? "hw.l1dcachesize" : cache == Cache::l2 ? "hw.l2cachesize" : "hw.l3cachesize";
+  return sysctlbyname(name, &bytes, &size, nullptr, 0) == 0 ? bytes : 0;
+}
+#else
+std::int64_t cache_bytes(Cache) { return 0; }
+#endif
+
+std::int64_t cache_bytes(Cache cache, std::int64_t otherwise) {
+  const std::int64_t bytes = cache_bytes(cache);
   return bytes > 0 ? bytes : otherwise;
 }
 
 int usable_processors() {
+#if defined(__linux__)
   cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+#endif
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 Machine look() {
@@ -38,17 +76,23 @@ Machine look() {
     m.target_bits.push_back(left & -left);
   }
   m.threads = usable_processors();
-  m.l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, 32 << 10);
-  m.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE, 256 << 10);
-  m.l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE, 4 << 20);
+  m.own_threads = KEEL_WITH_TBB;
+  m.l1_bytes = cache_bytes(Cache::l1, 32 << 10);
+  m.l2_bytes = cache_bytes(Cache::l2, 256 << 10);
+  m.l3_bytes = cache_bytes(Cache::l3, 4 << 20);
   return m;
 }
 
 }  // namespace
 
-const Machine& machine() {
-  static const Machine found = look();
-  return found;
+// Without a lock, which a child that is forked during the first look would find held. Two threads may both look.
+const Machine& internal::machine() {
+  static std::atomic<const Machine*> found = nullptr;
+  const Machine* known = found;
+  if (known != nullptr) return *known;
+  auto looked = std::make_unique<const Machine>(look());
+  if (found.compare_exchange_strong(known, looked.get())) known = looked.release();
+  return *known;
 }
 
 }  // namespace keel

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "keel/export.h"
+
 namespace keel {
 
 // What this machine can do, found once.
@@ -12,11 +14,24 @@ struct Machine {
   std::vector<std::string> targets;       // SIMD targets that the library was built for and the CPU has, best first
   std::vector<std::int64_t> target_bits;  // the same as Highway counts them
   int threads = 1;                        // processors this process may use
+  bool own_threads = true;                // whether the library can start any; without oneTBB only a team has some
   std::int64_t l1_bytes = 0;              // data cache of a core; likewise below
   std::int64_t l2_bytes = 0;
   std::int64_t l3_bytes = 0;
 };
 
-const Machine& machine();
+inline namespace internal {  // exported, see parallel.h
+
+KEEL_API const Machine& machine();
+
+}  // namespace internal
+
+// What a call may use: the machine, and the team of threads that the program gave to use_team().
+struct Resources {
+  const Machine* machine = nullptr;
+  int team_threads = 0;  // 0: no team
+
+  bool has_team(int threads) const { return threads <= team_threads; }
+};
 
 }  // namespace keel

@@ -1,22 +1,34 @@
 #include "runtime/parallel.h"
 
 #include <pthread.h>
-#include <tbb/global_control.h>
-#include <tbb/parallel_for.h>
-#include <tbb/task_arena.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cfenv>
+#include <climits>
 #include <exception>
 #include <thread>
 #include <vector>
+
+#if KEEL_WITH_TBB
+#include <tbb/global_control.h>
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
+#endif
 
 namespace keel {
 namespace {
 
 std::atomic<decltype(Team::size)> team_size = nullptr;
 std::atomic<decltype(Team::run)> team_run = nullptr;
+
+// Of its parent's threads a forked child has one. The team is left behind; and oneTBB, once it was used, waits for ever
+// for a lock that another thread held at the fork, so that the child is alone from then on.
+std::atomic<bool> tbb_used = false, alone = false;
+[[maybe_unused]] const int forks = pthread_atfork(nullptr, nullptr, [] {
+  team_run = nullptr;
+  alone = tbb_used.load();
+});
 
 // Calls body() on at most `workers` threads of those that run(…, threads, …) starts. A team is asked for all of its
 // threads (0), as its own programs do, since one of another size would be made anew for the next; those that are too
@@ -50,7 +62,18 @@ void run_on(decltype(Team::run) run, unsigned threads, int workers, const Body& 
   if (call.error) std::rethrow_exception(call.error);
 }
 
-#ifdef __SANITIZE_THREAD__
+#if !KEEL_WITH_TBB
+int allowed_threads() { return 1; }
+template <class Body>
+void run_on(int, const Body& body) {
+  body();
+}
+#else
+int allowed_threads() {
+  const std::size_t threads = tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism);
+  return static_cast<int>(std::min<std::size_t>(threads, INT_MAX));
+}
+#if defined(__SANITIZE_THREAD__)
 // A thread sanitizer cannot look into oneTBB, which is not built for it, and would take its every hand-over for a race.
 // Threads of the standard library do the same tasks where it can see them.
 template <class Body>
@@ -72,23 +95,27 @@ void run_on(int workers, const Body& body) {
   });
 }
 #endif
+#endif
 
 }  // namespace
 
 void use_team(Team team) {
-  [[maybe_unused]] static const int forks = pthread_atfork(nullptr, nullptr, [] { team_run = nullptr; });
   team_size = team.size;
   team_run = team.size != nullptr ? team.run : nullptr;
 }
 
-bool has_team(int threads) { return team_run != nullptr && threads <= team_size.load()(); }
+Resources resources() {
+  const auto size = team_size.load();
+  return {&machine(), team_run != nullptr && size != nullptr ? size() : 0};
+}
 
-void parallel_tasks(std::int64_t count, int threads, const std::function<void(std::int64_t)>& work) {
+void internal::parallel_tasks(std::int64_t count, int threads, const std::function<void(std::int64_t)>& work) {
   int workers = static_cast<int>(std::min<std::int64_t>(threads, count));
-  const bool by_team = workers > 1 && has_team(workers);
+  const bool by_team = workers > 1 && resources().has_team(workers);
+  if (!by_team && alone) workers = 1;
   if (workers > 1 && !by_team) {
-    const auto allowed = tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism);
-    workers = static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(workers), allowed));
+    tbb_used = true;
+    workers = std::min(workers, allowed_threads());
   }
   if (workers <= 1) {
     for (std::int64_t i = 0; i < count; ++i) work(i);

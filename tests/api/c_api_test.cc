@@ -159,7 +159,7 @@ TEST(CApi, ErrorsOfAttention) {
        [](CForward& c) { c.options.q_offsets_count = INT64_MIN; }},
       {"[attention] k_offsets: expected a pointer to a count of at least 0, got count 1 at null",
        [](CForward& c) { c.options.k_offsets_count = 1; }},
-      {"[attention] q_lengths: expected one length a batch entry (2), got 1",
+      {"[attention] q_lengths: expected one length per batch entry (2), got 1",
        [](CForward& c) { c.options.q_lengths = c.list.data(), c.options.q_lengths_count = 1; }},
       {"[attention] window.left: expected at least 0 (or kUnbounded), got -1",
        [](CForward& c) { c.options.window_left = -1; }},

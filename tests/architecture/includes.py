@@ -14,14 +14,16 @@ STANDS_ON = {
     "reference": ["core"],
     "runtime": ["core"],
     "io": ["core"],
-    "cpu": ["core", "runtime"],
-    "cuda": ["core", "runtime"],
-    "plan": ["cpu", "cuda"],
-    "api": ["plan", "reference"],
+    "plan": ["core", "runtime"],
+    "cpu": ["plan"],
+    "cuda": ["plan"],
+    "api": ["cpu", "cuda", "reference"],
     "nn": ["api", "io"],
     "lab": ["api", "nn", "io"],
     "bench": ["api"],
-    "cli": ["api", "nn", "io", "lab", "bench"],
+    "cli/common": ["api"],
+    "cli": ["cli/common", "io", "bench"],
+    "lab/cli": ["cli/common", "lab"],
 }
 
 # Of these, the folders that stand at the top beside src/.
@@ -31,8 +33,9 @@ AT_THE_TOP = ("bench", "lab")
 LIBRARY = {"core", "reference", "runtime", "cpu", "cuda", "plan", "api"}
 NOT_IN_LIBRARY = ("fmt/", "CLI/", "nlohmann/", "cblas", "gtest/", "gmock/", "benchmark/")
 
-# Kernels take plain arguments, so that a test of one needs no Problem.
-NOT_IN_KERNELS = {"cpu": "core/problem.h", "cuda": "core/problem.h"}
+# Kernels take the flat call of core/call.h, so that a test of one needs no Problem.
+KERNELS = re.compile(r"src/(cpu|cuda)/(.*-inl\.h|forward\.h|backward\.h|.*\.cuh?)")
+NOT_IN_KERNELS = ("core/problem.h", "plan/plan.h")
 
 # Folders outside src/ that see the public headers alone.
 PUBLIC_ONLY = ("examples", "python")
@@ -49,6 +52,13 @@ def below(folder):
     return found
 
 
+def folder_of(path):
+    """The entry of STANDS_ON that a path such as lab/cli/say.h belongs to: the longest one."""
+    parts = path.split("/")[:-1]
+    names = ["/".join(parts[:n]) for n in range(len(parts), 0, -1)]
+    return next((name for name in names if name in STANDS_ON), names[-1] if names else None)
+
+
 def is_standard(name):
     """<vector> and <stdint.h>, but neither <hwy/highway.h> nor <cblas.h>."""
     return re.fullmatch(r"[a-z_0-9]+|std[a-z]+\.h", name) is not None
@@ -60,15 +70,15 @@ def offence_in_public(bracket, name):
     return f"a public header includes only keel/ and the standard library, not {name}"
 
 
-def offence_in_src(folder, name):
-    top = name.split("/")[0]
+def offence_in_src(path, folder, name):
+    other = folder_of(name)
     if folder not in STANDS_ON:
         return f"src/{folder} has no place in the order of folders; give it one in tests/architecture/includes.py"
     if name.startswith("."):
         return f"includes are written from src/, not relative: {name}"
-    if top in STANDS_ON and "/" in name and top not in below(folder):
-        return f"{folder} may not include {top}: {name}"
-    if name == NOT_IN_KERNELS.get(folder):
+    if other in STANDS_ON and other not in below(folder):
+        return f"{folder} may not include {other}: {name}"
+    if name in NOT_IN_KERNELS and KERNELS.fullmatch(path.as_posix()):
         return f"kernels never see Problem: {name}"
     if folder in LIBRARY and name.startswith(NOT_IN_LIBRARY):
         return f"libkeel uses Highway and TBB alone, not {name}"
@@ -80,9 +90,9 @@ def offence(path, bracket, name):
     if path.parts[0] == "include":
         return offence_in_public(bracket, name)
     if path.parts[0] == "src":
-        return offence_in_src(path.parts[1], name)
+        return offence_in_src(path, folder_of(path.relative_to("src").as_posix()), name)
     if path.parts[0] in AT_THE_TOP:
-        return offence_in_src(path.parts[0], name)
+        return offence_in_src(path, folder_of(path.as_posix()), name)
     if path.parts[0] in PUBLIC_ONLY and name.split("/")[0] in STANDS_ON and "/" in name:
         return f"{path.parts[0]}/ uses the public headers alone, not {name}"
     return None

@@ -33,7 +33,7 @@ class Includes(unittest.TestCase):
         self.refused("src/core/a.cc", '#  include "api/heads.h"', "core may not include api")
         self.refused("src/reference/a.cc", '#include "runtime/machine.h"', "reference may not include runtime")
         self.refused("src/runtime/a.cc", '#include "io/npy.h"', "runtime may not include io")
-        self.refused("src/cpu/a.cc", '#include "plan/plan.h"', "cpu may not include plan")
+        self.refused("src/plan/a.cc", '#include "cpu/plan.h"', "plan may not include cpu")
         self.refused("src/cpu/a.cc", '#include "reference/row.h"', "cpu may not include reference")
         self.refused("src/plan/a.cc", '#include "reference/reference.h"', "plan may not include reference")
         self.refused("src/plan/a.cc", "#include <api/heads.h>", "plan may not include api")
@@ -50,7 +50,6 @@ class Includes(unittest.TestCase):
         self.accepted("src/nn/a.cc", '#include "io/safetensors.h"')
         self.accepted("src/nn/a.cc", "#include <cblas.h>")
         self.accepted("lab/a.cc", '#include "nn/tensor.h"')
-        self.accepted("src/cli/a.cc", '#include "lab/report.h"')
         self.accepted("src/core/a.cc", '#include "keel/view.h"')
 
     def test_bench_stands_beside_src(self):
@@ -60,9 +59,25 @@ class Includes(unittest.TestCase):
         self.refused("bench/a.cc", '#include "cli/terminal.h"', "bench may not include cli")
         self.refused("src/api/a.cc", '#include "bench/row.h"', "api may not include bench")
 
+    def test_the_program_does_without_the_lab_and_the_training_layer(self):
+        self.refused("src/cli/a.cc", '#include "lab/report.h"', "cli may not include lab")
+        self.refused("src/cli/a.cc", '#include "nn/tensor.h"', "cli may not include nn")
+        self.refused("src/cli/a.cc", '#include "lab/cli/say.h"', "cli may not include lab/cli")
+        self.refused("src/cli/common/a.cc", '#include "cli/tensors.h"', "cli/common may not include cli")
+        self.accepted("src/cli/a.cc", '#include "cli/common/terminal.h"')
+
+    def test_the_command_line_of_the_lab_stands_on_the_lab(self):
+        self.accepted("lab/cli/a.cc", '#include "lab/report/report.h"')
+        self.accepted("lab/cli/a.cc", '#include "cli/common/terminal.h"')
+        self.refused("lab/cli/a.cc", '#include "cli/tensors.h"', "lab/cli may not include cli")
+        self.refused("lab/translate/a.cc", '#include "lab/cli/say.h"', "lab may not include lab/cli")
+        self.refused("lab/a.cc", '#include "cli/common/terminal.h"', "lab may not include cli/common")
+
     def test_kernels_do_not_see_problem(self):
         self.refused("src/cpu/kernel-inl.h", '#include "core/problem.h"', "kernels never see Problem")
-        self.accepted("src/cpu/kernel-inl.h", '#include "core/element.h"')
+        self.refused("src/cpu/forward.h", '#include "plan/plan.h"', "kernels never see Problem")
+        self.accepted("src/cpu/kernel-inl.h", '#include "core/call.h"')
+        self.accepted("src/cpu/run_forward.cc", '#include "plan/plan.h"')
 
     def test_includes_are_not_relative(self):
         self.refused("src/core/a.cc", '#include "../plan/plan.h"', "not relative")

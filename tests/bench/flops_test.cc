@@ -19,7 +19,7 @@ struct Sequence {
 // The sequences of a call as the options describe them.
 std::vector<Sequence> sequences(const Options& o) {
   std::vector<Sequence> all;
-  for (std::size_t e = 0; e + 1 < o.q_offsets.size(); ++e) {
+  for (std::int64_t e = 0; e + 1 < o.q_offsets.size(); ++e) {
     all.push_back(
         {0, o.q_offsets[e], o.q_offsets[e + 1] - o.q_offsets[e], o.k_offsets[e], o.k_offsets[e + 1] - o.k_offsets[e]});
   }

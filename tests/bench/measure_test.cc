@@ -80,8 +80,8 @@ TEST(Measure, MemoryIsAtLeastThePlansWorkspace) {
   const Measurements m = measure({{.subject = tiny(64), .metric = Metric::extra_bytes}}, kShort, [](const auto&...) {});
   const Result& result = m.results.front();
   ASSERT_EQ(result.repeats.size(), 1u);
-  EXPECT_GT(result.plan.workspace_bytes, 0);
-  EXPECT_GE(result.repeats.front().value, static_cast<double>(result.plan.workspace_bytes));
+  EXPECT_GT(result.workspace_bytes, 0);
+  EXPECT_GE(result.repeats.front().value, static_cast<double>(result.workspace_bytes));
 }
 
 TEST(Measure, WhatTheMachineLacksIsSkipped) {
@@ -137,7 +137,7 @@ TEST(Calls, ForcedTargetsAndReportsRun) {
       c.reports = reports;
       c.target = target;
       const Measurements m = measure({{.subject = c}}, kShort, [](const auto&...) {});
-      EXPECT_EQ(m.results.front().plan.target, target);
+      EXPECT_EQ(m.results.front().target, target);
       EXPECT_EQ(m.results.front().repeats.size(), 3u);
     }
   }

@@ -51,7 +51,7 @@ struct Call {
     out = io::make_array(dtype, {out_shape.begin(), out_shape.end()});
     lse = io::make_array(accumulation_dtype(dtype), {rows.begin(), rows.end()});
     weights = io::make_array(accumulation_dtype(dtype), {weights_shape.begin(), weights_shape.end()});
-    const std::int64_t entries = options.q_offsets.empty() ? q_shape[0] : std::ssize(options.q_offsets) - 1;
+    const std::int64_t entries = options.q_offsets.empty() ? q_shape[0] : options.q_offsets.size() - 1;
     heads.resize(static_cast<std::size_t>(entries * q_shape[1]));
     attention(view_of(q, q_shape), view_of(k, k_shape), view_of(v, v_shape), view_of(out, out_shape), options,
               {.lse = {lse.bytes.data(), lse.dtype, rows, contiguous_strides(rows)},

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <string>
@@ -163,6 +164,53 @@ TEST_F(Failure, FullStdoutIs3) {
     EXPECT_TRUE(is_one_message(result.err)) << command;
     EXPECT_THAT(result.err, HasSubstr("stdout: expected room for the output, got \"No space left on device\""));
   }
+}
+
+TEST_F(Failure, FullStdoutIs3ForOutputThatFillsItsBuffer) {
+  io::write_npy(folder_ / "heads.npy", random_array(DType::f32, {64, 1, 4}, 1));
+  const Result result = shell(folder_, "keel attend heads.npy heads.npy heads.npy --json > /dev/full");
+  EXPECT_EQ(result.status, 3);
+  EXPECT_TRUE(is_one_message(result.err));
+  EXPECT_THAT(result.err, HasSubstr("stdout: expected room for the output, got \"No space left on device\""));
+}
+
+TEST_F(Failure, FullStderrLeavesTheStatusAsItIs) {
+  for (const auto& [command, status] : {std::pair{"keel nosuch 2>/dev/full", 2},
+                                        {"keel attend none.npy k.npy v.npy 2>/dev/full", 3},
+                                        {"keel info >/dev/full 2>/dev/full", 3},
+                                        {"keel lab nosuch 2>/dev/full", 2},
+                                        {"keel nosuch 2>&-", 2}}) {
+    const Result result = shell(folder_, command);
+    EXPECT_EQ(result.status, status) << command;
+    EXPECT_EQ(result.out, "") << command;
+  }
+}
+
+// Sanitizers reserve more than any limit leaves.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_F(Failure, LittleMemoryIsEnoughForWhatNeedsLittle) {
+  const auto little = [] {
+    const rlimit limit{150 << 20, 150 << 20};
+    ::setrlimit(RLIMIT_AS, &limit);
+    ::alarm(60);  // a program that waits for memory to come would wait for ever
+  };
+  const Result version = keel(folder_, {"--version"}, little);
+  EXPECT_EQ(version.status, 0);
+  EXPECT_TRUE(version.out.starts_with("keel ")) << version.out;
+  EXPECT_EQ(keel(folder_, {"attend", "q.npy", "k.npy", "v.npy"}, little).status, 0);
+}
+#endif
+
+// Another folder with the program alone in it.
+TEST_F(Failure, WithoutTheProgramOfTheLabItSaysHowToGetIt) {
+  const TemporaryFolder alone;
+  std::filesystem::copy_file(KEEL_PROGRAM, alone / "keel");
+  const Result result = shell(alone, "PATH=/nowhere; ./keel lab list");
+  EXPECT_EQ(result.status, 2);
+  EXPECT_EQ(result.out, "");
+  EXPECT_TRUE(is_one_message(result.err));
+  EXPECT_THAT(result.err, HasSubstr("lab: expected the program keel-lab beside keel or on the PATH, got none"));
+  EXPECT_THAT(result.err, HasSubstr("-DKEEL_BUILD_NN=ON"));
 }
 
 // A file of 16 KiB where 4 are allowed.

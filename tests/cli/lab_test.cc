@@ -30,6 +30,24 @@ TEST(Lab, ListNamesEveryExperimentAndItsQuestion) {
   EXPECT_TRUE(folder.names().empty());
 }
 
+TEST(Lab, IsAProgramOfItsOwnThatGetsEveryArgumentAsItCame) {
+  const TemporaryFolder folder;
+  // Beside the program, by whatever name that was called, or on the PATH.
+  const TemporaryFolder elsewhere;
+  std::filesystem::create_symlink(KEEL_PROGRAM, elsewhere / "linked");
+  std::filesystem::copy_file(KEEL_PROGRAM, elsewhere / "copied");
+  for (const std::string& program :
+       {std::string("keel"), "PATH=/nowhere; " + elsewhere / "linked", elsewhere / "copied"}) {
+    EXPECT_EQ(shell(folder, program + " lab list").out, shell(folder, "keel-lab list").out) << program;
+  }
+  EXPECT_THAT(shell(folder, "keel lab --help").out, HasSubstr("Usage: keel lab [OPTIONS]"));
+  EXPECT_THAT(shell(folder, "keel lab break --help").out, HasSubstr("--no-predict"));
+  EXPECT_THAT(shell(folder, "keel lab -- --full").err, HasSubstr("got '--full'"));
+  EXPECT_THAT(shell(folder, "keel lab ''").err, HasSubstr("got ''"));
+  EXPECT_THAT(shell(folder, "keel lab --seed").err, HasSubstr("(see keel lab --help)"));
+  EXPECT_TRUE(folder.names().empty());
+}
+
 TEST(Lab, AnExperimentLeavesItsResultsAndAReport) {
   const TemporaryFolder folder;
   const Result result = keel(folder, {"lab", "example", "--repeats", "2"});
@@ -190,6 +208,48 @@ TEST(Lab, ABadFileOfPairsIsRefusedWithTheLine) {
     EXPECT_TRUE(is_one_message(result.err)) << result.err;
     EXPECT_THAT(result.err, HasSubstr(message));
   }
+}
+
+// Pairs of one word each, which train in a second.
+void write_pairs(const std::string& path, const std::string& word) {
+  std::string text;
+  for (int i = 100; i < 300; ++i) text += word + std::to_string(i) + "\t" + std::to_string(i) + word + "\n";
+  io::write_file(path, text);
+}
+
+TEST(Lab, SayTrainsAgainWhenTheDataChangedAndOnlyThen) {
+  const TemporaryFolder folder;
+  const auto unknown = [&](const std::string& file, const std::string& sentence) -> Json {
+    const Result result =
+        keel(folder, {"lab", "translate", "--data", file, "--arm", "none", "--say", sentence, "--json"});
+    EXPECT_EQ(result.status, 0) << result.err;
+    return Json::parse(result.out).at("unknown");
+  };
+  const auto trained = [&] {
+    return std::filesystem::last_write_time(folder / "lab-report/translate-none.safetensors");
+  };
+  write_pairs(folder / "w.tsv", "a");
+  EXPECT_TRUE(unknown("w.tsv", "a111").empty());
+  const auto first = trained();
+  std::filesystem::rename(folder / "w.tsv", folder / "moved.tsv");  // the same content under another name
+  EXPECT_TRUE(unknown("moved.tsv", "a111").empty());
+  EXPECT_EQ(trained(), first);
+  write_pairs(folder / "moved.tsv", "b");  // of the same name and length
+  EXPECT_TRUE(unknown("moved.tsv", "b111").empty());
+  EXPECT_NE(trained(), first);
+}
+
+TEST(Lab, NamesThatAreNotUtf8AreEscapedWhereTextMustBe) {
+  const TemporaryFolder folder;
+  write_pairs(folder / "caf\xe9.tsv", "a");
+  const Result said = keel(folder, {"lab", "translate", "--data", "caf\xe9.tsv", "--arm", "none", "--say", "a111",
+                                    "--out", "out\xff", "--json"});
+  EXPECT_EQ(said.status, 0) << said.err;
+  EXPECT_FALSE(Json::parse(said.out).at("target").empty());
+  const Result run = keel(folder, {"lab", "translate", "--data", "caf\xe9.tsv", "--arm", "none", "--repeats", "2",
+                                   "--out", "out\xff", "--json"});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(Json::parse(run.out).at("experiments")[0].at("settings").get<std::string>(), HasSubstr("caf\\xe9.tsv"));
 }
 
 TEST(Lab, CtrlCLeavesFinishedExperimentsReadable) {

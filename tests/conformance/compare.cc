@@ -198,13 +198,16 @@ std::string head_mismatch(const Problem& p, std::span<const HeadStatistics> got,
       return !(std::fabs(value - want) <=
                2.0 * t.statistic * (1.0 + std::fabs(want)) + 2.0 * extra_of(kind, t, a, want));
     };
+    const bool saturated_as_expected = std::isnan(y.saturated)
+                                           ? std::isnan(x.saturated)
+                                           : x.saturated * rows >= least - 0.5 && x.saturated * rows <= most + 0.5;
     const char* wrong = x.rows != y.rows                                                          ? "rows"
                         : differs(x.max_logit, y.max_logit, Statistic::score)                     ? "max_logit"
                         : differs(x.mean_entropy, y.mean_entropy, Statistic::bounded)             ? "mean_entropy"
                         : differs(x.min_entropy, y.min_entropy, Statistic::bounded)               ? "min_entropy"
                         : differs(x.normalised_entropy, y.normalised_entropy, Statistic::bounded) ? "normalised_entropy"
-                        : !(x.saturated * rows >= least - 0.5 && x.saturated * rows <= most + 0.5) ? "saturated"
-                                                                                                   : nullptr;
+                        : !saturated_as_expected                                                  ? "saturated"
+                                                                                                  : nullptr;
     if (wrong == nullptr) continue;
     return format(
                "heads[%zu]: %s differs; expected max_logit %.9g, entropy mean %.9g min %.9g normalised %.9g, "

@@ -6,6 +6,7 @@
 #include "conformance/factors.h"
 #include "conformance/random.h"
 #include "conformance/seeds.h"
+#include "conformance/slices.h"
 #include "conformance/streaming.h"
 #include "conformance/table.h"
 
@@ -66,6 +67,26 @@ TEST(Tolerances, HoldForAStreamingKernelOverRandomProblems) {
     if (lse_tells_weights(instance.description())) {  // all it starts from
       expect_gradients_match_oracle(instance, streaming_attention_backward);
     }
+  }
+}
+
+TEST(Slices, OfEveryCaseMatchTheOracle) {
+  std::uint64_t seed = 0;
+  for (const Case& c : table()) {
+    const Instance instance(c);
+    if (!lse_tells_weights(c)) continue;  // which is what slices are merged by
+    expect_matches_oracle(instance, sliced_attention(++seed));
+    expect_gradients_match_oracle(instance, sliced_backward(seed));
+  }
+}
+
+TEST(Slices, OfRandomProblemsMatchTheOracle) {
+  for (const std::uint64_t seed : seeds(200)) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Instance instance(random_case(seed));
+    if (!lse_tells_weights(instance.description())) continue;
+    expect_matches_oracle(instance, sliced_attention(seed));
+    expect_gradients_match_oracle(instance, sliced_backward(seed));
   }
 }
 

@@ -24,7 +24,8 @@ HeadStatistics reduce_head(const Problem& p, const Expected& e, std::int64_t ind
     entropies.push_back(e.entropy.at(entry.batch, h, i));
     const double outcomes = visible + (p.options.sinks.given() ? 1.0 : 0.0);
     if (outcomes >= 2.0) normalised.push_back(entropies.back() / std::log(outcomes));
-    if (e.max_weight.at(entry.batch, h, i) > threshold) head.saturated += 1.0;
+    const double max_weight = e.max_weight.at(entry.batch, h, i);
+    head.saturated += std::isnan(max_weight) ? NAN : max_weight > threshold ? 1.0 : 0.0;
     ++head.rows;
   }
   if (nan) head.max_logit = NAN;

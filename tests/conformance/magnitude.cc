@@ -42,7 +42,7 @@ void for_rows(const Problem& p, Visit visit) {
           if (o.softcap) size = size * row.slope[j] + *o.softcap;
           if (o.bias.given()) size += std::fabs(load_at(o.bias, entry.batch, h, iq, entry.k_begin + j));
           if (o.alibi.given()) {
-            size += std::fabs(load_at(o.alibi, h)) * static_cast<double>(std::abs(i + p.diagonal(entry) - j));
+            size += std::fabs(load_at(o.alibi, h)) * static_cast<double>(std::abs(i + entry.diagonal - j));
           }
           sized.score_size[j] = size;
           if (row.p[j] != 0.0) sized.mean += row.p[j] * size;  // an infinite score of −inf has no weight, and no error

@@ -50,7 +50,7 @@ void for_rows(const Problem& p, Visit visit) {
       for (std::int64_t i = 0; i < entry.q_rows; ++i) {
         reference::compute_row(p, e, h, i, q.data() + i * p.d_k, k.data(), row);
         if (row.count == 0) continue;
-        round_row(p, entry.batch, h, entry.q_begin + i, i + p.diagonal(entry), entry, row);
+        round_row(p, entry.batch, h, entry.q_begin + i, i + entry.diagonal, entry, row);
         visit(entry, h, i, row);
       }
     }

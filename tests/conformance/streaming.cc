@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "api/heads.h"
 #include "conformance/dense.h"
 #include "core/dropout.h"
 #include "core/element.h"
 #include "core/problem.h"
+#include "cpu/head_statistics.h"
 
 namespace keel::conformance {
 namespace {
@@ -45,10 +45,10 @@ template <class T>
 void score_row(const Problem& p, const Copy<T>& q, const Copy<T>& k, const Entry& entry, std::int64_t h, std::int64_t i,
                Scores<T>& x) {
   const Options& o = p.options;
-  const std::int64_t b = entry.batch, iq = entry.q_begin + i, at = i + p.diagonal(entry);
+  const std::int64_t b = entry.batch, iq = entry.q_begin + i, at = i + entry.diagonal;
   x.keys.clear(), x.s.clear(), x.slope.clear(), x.dot.clear();
   x.scale = static_cast<T>(o.scale_tensor.given() ? load_at(o.scale_tensor, b, h, iq) : p.scale);
-  const KeyRange range = p.key_range(entry, i);
+  const KeyRange range = p.sequences.key_range(entry, i);
   for (std::int64_t j = range.begin; j < range.end; ++j) {
     const std::int64_t jk = entry.k_begin + j;
     if (o.mask.given() && load_at(o.mask, b, h, iq, jk) == 0.0) continue;
@@ -82,7 +82,16 @@ std::pair<T, T> moments_of(const std::vector<T>& s) {
 template <class T>
 void forward(Problem& p) {
   constexpr T kInf = std::numeric_limits<T>::infinity();
-  HeadRows heads(p);
+  keel::Call call = call_of(p);
+  const cpu::HeadRows heads(call, {p.outputs.heads, p.outputs.saturation_threshold});
+  const auto view_of = [&](const MutableStrided& x) {  // which heads may have given memory
+    const std::array<std::int64_t, 3> rows = {p.batch, p.q_heads, p.n_q};
+    return x ? MutableRowView{x.data, x.dtype, rows, {x.batch, x.head, x.row}} : MutableRowView{};
+  };
+  p.outputs.max_logit = view_of(call.max_logit);
+  p.outputs.entropy = view_of(call.entropy);
+  p.outputs.max_weight = view_of(call.max_weight);
+  p.outputs.visible = view_of(call.visible);
   const Copy<T> q(p.q), k(p.k), v(p.v);
   const Outputs& out = p.outputs;
   Scores<T> x;
@@ -156,7 +165,7 @@ void forward(Problem& p) {
       }
     }
   }
-  heads.reduce(p);
+  heads.reduce();
 }
 
 // Sums in T, one a place of the view.

@@ -12,7 +12,7 @@ Visibility visibility_of(const Problem& p) {
     for (std::int64_t h = 0; h < p.q_heads; ++h) {
       for (std::int64_t i = 0; i < entry.q_rows; ++i) {
         const std::int64_t iq = entry.q_begin + i;
-        const KeyRange range = p.key_range(entry, i);
+        const KeyRange range = p.sequences.key_range(entry, i);
         for (std::int64_t j = range.begin; j < range.end; ++j) {
           const std::int64_t jk = entry.k_begin + j;
           if (!reference::allowed(p, entry.batch, h, iq, jk)) continue;

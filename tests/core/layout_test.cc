@@ -55,6 +55,11 @@ std::string text(const Layout& x) {
   return s;
 }
 
+TEST(Layout, StridesOfAShapeBeyondAllMemoryDoNotOverflow) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ((contiguous_strides<4>({2, kMost, 4, 3})), (std::array<std::int64_t, 4>{kMost, 12, 3, 1}));
+}
+
 TEST(ShareMemory, AgreesWithBruteForce) {
   conformance::Generator random(1);
   int sharing = 0;

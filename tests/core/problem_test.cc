@@ -33,7 +33,7 @@ TEST(KeyRange, AgreesWithTheDefinitionOfCausalWindowAndLengths) {
     const Problem p = problem_of(1, n_q, n_k, o);
     const std::int64_t offset = o.causal == Causal::top_left ? 0 : k_len - q_len;
     for (std::int64_t i = 0; i < n_q; ++i) {
-      const KeyRange range = p.key_range(p.entry(0), i);
+      const KeyRange range = p.sequences.key_range(p.entry(0), i);
       EXPECT_TRUE(range.begin <= range.end && range.begin >= 0 && range.end <= k_len);
       for (std::int64_t j = 0; j < n_k; ++j) {
         const std::int64_t behind = i + offset - j;  // how far the key lies before the diagonal

@@ -119,7 +119,7 @@ TEST_P(Backward, DropoutIsThatOfTheForwardPassForAnyTiling) {
   OneHead x(200, 8, 1);
   const Options options{.dropout = 0.4, .seed = 99};
   const std::vector<double> weights = x.weights(options);
-  for (const cpu::Tiles& tiles : {cpu::Tiles{}, cpu::Tiles{12, 64}, cpu::Tiles{48, 128}}) {
+  for (const Tiles& tiles : {Tiles{}, Tiles{12, 64}, Tiles{48, 128}}) {
     for (const std::int64_t i : {0, 1, 63, 64, 130, 199}) {
       std::fill(x.dout.begin(), x.dout.end(), 0.0);
       x.dout[static_cast<std::size_t>(i)] = 1.0;

@@ -3,22 +3,19 @@
 #include <string>
 #include <vector>
 
-#include "api/execute.h"
-#include "api/heads.h"
+#include "api/backends.h"
 #include "conformance/compare.h"
 #include "core/problem.h"
 #include "plan/plan.h"
-#include "runtime/machine.h"
+#include "runtime/parallel.h"
 
 namespace keel {
 
 // attention() with a plan of the test's choosing.
 inline void run_forced(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
                        const Options& options, const Outputs& outputs, const Forced& forced) {
-  Problem problem = make_problem(q, k, v, out, options, outputs);
-  HeadRows rows(problem);
-  if (problem.has_rows()) execute(problem, make_plan(problem, machine(), forced));
-  rows.reduce(problem);
+  const Problem problem = make_problem(q, k, v, out, options, outputs);
+  make_plan(problem, backends(), {.resources = resources(), .forced = forced}).call->execute();
 }
 
 inline conformance::Forward forced_forward(const Forced& forced) {
@@ -31,8 +28,7 @@ inline conformance::Forward forced_forward(const Forced& forced) {
 inline void run_forced(const BackwardInputs& inputs, const Gradients& gradients, const Options& options,
                        const Forced& forced) {
   const BackwardProblem problem = make_backward_problem(inputs, gradients, options);
-  if (!problem.forward.has_pairs()) return attention_backward(inputs, gradients, options);
-  execute(problem, make_plan(problem, machine(), forced));
+  make_plan(problem, backends(), {.resources = resources(), .forced = forced}).call->execute();
 }
 
 inline conformance::Backward forced_backward(const Forced& forced) {

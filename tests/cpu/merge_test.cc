@@ -11,13 +11,15 @@
 #include <string>
 #include <vector>
 
+#include "api/backends.h"
 #include "conformance/array.h"
 #include "conformance/dense.h"
 #include "conformance/generator.h"
 #include "conformance/tolerance.h"
 #include "cpu/on_target.h"
-#include "plan/merge_plan.h"
+#include "plan/plan.h"
 #include "reference/reference.h"
+#include "runtime/parallel.h"
 
 namespace keel {
 namespace {
@@ -273,7 +275,7 @@ TEST(MergeOnEveryTarget, RandomPartsMatchTheOracle) {
       SCOPED_TRACE(hwy::TargetName(target));
       const Call call(seed);
       const MergeProblem problem = call.problem();
-      cpu::run_merge(merge_call(problem), problem.rows, plan_merge(problem, machine(), target));
+      make_plan(problem, backends(), {.resources = resources(), .forced = {.target = target}}).call->execute();
       expect_near(call, e);
       EXPECT_EQ(call.outside_writes(), "");
     }
@@ -288,8 +290,10 @@ TEST(MergeOnEveryTarget, SameBitsForAnyNumberOfThreads) {
     for (const std::int64_t target : machine().target_bits) {
       const auto bytes = [&](int threads, std::int64_t row_block) {
         const Call call(seed);
-        const MergeProblem problem = call.problem();
-        cpu::run_merge(merge_call(problem), problem.rows, {target, row_block, threads});
+        MergeProblem problem = call.problem();
+        problem.threads = threads;
+        const Forced forced = {.target = target, .tiles = {.row_block = row_block}, .share_small = true};
+        make_plan(problem, backends(), {.resources = resources(), .forced = forced}).call->execute();
         return call.bytes();
       };
       const std::string one = bytes(1, 1 << 20);
@@ -310,14 +314,15 @@ TEST(MergePlan, SharesLargeCallsAlone) {
     std::vector<float> out(static_cast<std::size_t>(rows) * 64);
     Machine four = machine();
     four.threads = 4;
-    return plan_merge(make_merge_problem({{part}}, view(out.data(), {1, 1, rows, 64}), {}, threads), four);
+    return make_plan(make_merge_problem({{part}}, view(out.data(), {1, 1, rows, 64}), {}, threads), backends(),
+                     {.resources = {.machine = &four}});
   };
   EXPECT_EQ(plan(16, 0).threads, 1);
   EXPECT_EQ(plan(16, 3).threads, 1);
   EXPECT_EQ(plan(1 << 16, 0).threads, 4);
   EXPECT_EQ(plan(1 << 16, 3).threads, 3);
   EXPECT_EQ(plan(1 << 16, 1).threads, 1);
-  EXPECT_LT(plan(1 << 16, 0).row_block, 1 << 14);  // tasks for all of them
+  EXPECT_GE(plan(1 << 16, 0).tasks, 4);  // for all of them
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ TEST(Reproducible, SameGradientBitsForAnyNumberOfThreads) {
     const Instance instance(c);
     Options options = instance.options();
     options.threads = 1;
-    const cpu::Tiles tiles = {12, 64};  // many blocks of keys that follow each other through many blocks of rows
+    const Tiles tiles = {12, 64};  // many blocks of keys that follow each other through many blocks of rows
     const std::string expected = gradient_bytes_of(instance, options, {.tiles = tiles});
     for (const int threads : {2, 3, 7}) {
       options.threads = threads;
@@ -114,7 +114,7 @@ TEST(Reproducible, SameBitsWhetherKeysAreSplitOrNot) {
     const Instance instance(c);
     Options options = instance.options();
     options.threads = 2;
-    const cpu::Tiles tiles = {48, 64, 64};
+    const Tiles tiles = {48, 64, 64};
     EXPECT_EQ(bytes_of(instance, options, {.tiles = tiles, .split_keys = true}) ==
                   bytes_of(instance, options, {.tiles = tiles, .split_keys = false}),
               true)

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <map>
@@ -169,6 +170,24 @@ TEST(Safetensors, EveryBadFileSaysWhatIsWrongWithIt) {
     ++seen;
   }
   EXPECT_EQ(seen, kMessages.size());
+}
+
+// Each of these took minutes where one tensor costs as much as there are others: the alarm ends the test then.
+TEST(Safetensors, HundredThousandTensorsAreReadAndWrittenAtOnce) {
+  constexpr int kTensors = 100'000;
+  constexpr unsigned kSeconds = 60;
+  ::alarm(kSeconds);
+  Safetensors content;
+  for (int i = 0; i < kTensors; ++i) {
+    content.tensors.emplace_back("layer." + std::to_string(i) + ".weight", make_array(DType::f32, {0}));
+    content.metadata["key " + std::to_string(i)] = "text";
+  }
+  const test::TemporaryFolder folder;
+  write_safetensors(folder / "many.safetensors", content);
+  const Safetensors again = read_safetensors(folder / "many.safetensors");
+  EXPECT_EQ(again.tensors.size(), content.tensors.size());
+  EXPECT_EQ(again.metadata, content.metadata);
+  ::alarm(0);
 }
 
 TEST(Safetensors, PipeThatEndsEarlyOrLateIsRefused) {

@@ -13,8 +13,10 @@ std::string message_of(const std::function<void()>& call) {
   try {
     call();
   } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    return error.what();
+    const std::string message = error.what();
+    const bool about_dtype = message.find("expected dtype") != std::string::npos;
+    EXPECT_EQ(error.code(), about_dtype ? ErrorCode::wrong_dtype : ErrorCode::invalid_argument) << message;
+    return message;
   }
   return "";
 }

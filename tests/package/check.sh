@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# check.sh BUILD LIBDIR VERSION PROGRAM: installs the build tree into a temporary folder, then builds and runs consumers
-# against it: C++ through find_package(keel), C through pkg-config. PROGRAM is ON when the tree has the program. CMAKE, CC
-# and CXX name the tools.
+# check.sh BUILD LIBDIR VERSION PROGRAM NN: installs the build tree into a temporary folder, then builds and runs consumers
+# against it: C++ through find_package(keel), C through pkg-config. PROGRAM is ON when the tree has the program, NN when it
+# has the training layer. CMAKE, CC and CXX name the tools.
 set -euo pipefail
-build=$1 libdir=$2 version=$3 program=$4
+build=$1 libdir=$2 version=$3 program=$4 nn=$5
 here=$(cd "$(dirname "$0")" && pwd)
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
@@ -21,6 +21,10 @@ mv "$tmp/installed" "$prefix"
 lib=$prefix/$libdir
 export LD_LIBRARY_PATH=$lib PKG_CONFIG_PATH=$lib/pkgconfig
 
+step "headers of what was built, and no others"
+[[ -e $prefix/include/keel/attention.h ]] || fail "include/keel: expected attention.h"
+[[ $nn == ON || ! -e $prefix/include/keel/nn ]] || fail "include/keel/nn: expected none without the training layer"
+
 link_static=()
 if [[ -e $lib/libkeel.a ]]; then
   link_static=(--static)
@@ -31,20 +35,32 @@ else
       grep --invert-match --extended-regexp '^(keel_[a-z_]+|((typeinfo|vtable)( name)? for )?keel::.*)$' || true)
     [[ -z $others ]] || fail "$(basename "$library") also exports"$'\n'"$others"
   done
+  if [[ $nn == ON ]]; then
+    step "libkeel lends what libkeel_nn uses and no more; there is one copy of each"
+    internal() { nm --dynamic "$1" "$2" | grep --only-matching '_ZN4keel8internal.*' | sort; }
+    lent=$(internal --defined-only "$lib/libkeel.so") used=$(internal --undefined-only "$lib/libkeel_nn.so")
+    [[ -n $lent && $lent == "$used" ]] || fail "keel::internal: expected what libkeel_nn uses,"$'\n'"$used"$'\n'"got"$'\n'"$lent"
+  fi
 fi
 
 if [[ $program == ON ]]; then
   step "the program runs and knows its version"
   said=$("$prefix/bin/keel" --version)
   [[ $said == *"$version"* ]] || fail "keel --version: expected $version, got $said"
+  if [[ -e $build/bin/keel-lab ]]; then
+    "$prefix/bin/keel" lab list >/dev/null || fail "keel lab list, with keel-lab installed beside it"
+  fi
 fi
 
 step "C++ through find_package(keel)"
 "$CMAKE" -G Ninja -S "$here/cpp" -B "$tmp/cpp" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_CXX_COMPILER="$CXX" \
-  -DKEEL_VERSION="$version" --log-level=WARNING
+  -DKEEL_VERSION="$version" -DKEEL_NN="$nn" --log-level=WARNING
 "$CMAKE" --build "$tmp/cpp"
 "$tmp/cpp/consumer"
-[[ ! -e $tmp/cpp/nn_consumer ]] || "$tmp/cpp/nn_consumer"
+if [[ $nn == ON ]]; then
+  "$tmp/cpp/nn_consumer"
+  "$tmp/cpp/team_consumer"
+fi
 
 step "C through pkg-config"
 [[ $(pkg-config --modversion keel) == "$version" ]] || fail "keel.pc: expected version $version"

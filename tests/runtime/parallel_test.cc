@@ -89,7 +89,7 @@ TEST_F(Parallel, ATeamTooSmallIsNotAsked) {
   promised = 1;
   EXPECT_EQ(run(100, 2), std::vector(100, 1));
   EXPECT_EQ(calls, 0);
-  EXPECT_FALSE(has_team(2));
+  EXPECT_FALSE(resources().has_team(2));
 }
 
 TEST_F(Parallel, OneTaskOrThreadNeedsNobody) {

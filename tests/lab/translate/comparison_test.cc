@@ -83,5 +83,48 @@ TEST(Say, WhatWasTrainedIsSavedAndFound) {
   EXPECT_THROW(say(fresh, "\xff"), Error);
 }
 
+// Somebody may have edited the file: it is trained again then, and nothing hangs or runs out of memory.
+TEST(Say, WhatNoTrainingLeavesIsNotTaken) {
+  const TemporaryFolder folder;
+  const Task task = make_task(generate_sets(1, {600, 20, 20, 20}), Units::automatic);
+  const Json run = {{"arm", "none"}, {"seed", 0}};
+  const Arm& arm = arm_by_id("none");
+  nn::Random random(0);
+  const TrainedArm fresh{arm, task.source, task.target, task.longest(), make_model(arm, task.model_sizes(), random)};
+  const std::string path = folder / "arm.safetensors";
+  save(fresh, path, run);
+  const nn::Checkpoint good = nn::load_checkpoint(path);
+  const auto taken = [&](const nn::Checkpoint& checkpoint) {
+    nn::save_checkpoint(path, checkpoint);
+    return load(path, run).has_value();
+  };
+  EXPECT_TRUE(taken(good));
+  const auto with = [&](const char* key, const std::string& text) {
+    nn::Checkpoint edited = good;
+    edited.metadata[key] = text;
+    return taken(edited);
+  };
+  for (const char* longest : {"9000000000000000000", "501", "0", "-1", "many", ""}) {
+    EXPECT_FALSE(with("longest", longest)) << longest;
+  }
+  const auto with_words = [&](const auto& edit) {
+    Json words = task.target.json();
+    edit(words);
+    return with("target", words.dump());
+  };
+  EXPECT_FALSE(with_words([](Json& json) { json["words"] = Json::array(); }));
+  EXPECT_FALSE(with_words([](Json& json) { json["words"] = std::vector<std::string>(2'000'000, "word"); }));
+  EXPECT_FALSE(with_words([](Json& json) { json["words"][5] = "\x1b[2J"; }));
+  EXPECT_FALSE(with_words([](Json& json) { json["words"][5] = ""; }));
+  EXPECT_FALSE(with_words([](Json& json) { json["words"][5] = 5; }));
+  EXPECT_FALSE(with_words([](Json& json) { json["merges"] = std::vector<Bpe::Merge>(1001, {"a@@", "b"}); }));
+  EXPECT_FALSE(with("target", std::string(100'000, '[')));
+  nn::Checkpoint edited = good;
+  edited.tensors[0].second = nn::Tensor::full(edited.tensors[0].second.shape(), std::nan(""));
+  EXPECT_FALSE(taken(edited));
+  // How many parameters it has follows from its words, whatever the file says.
+  EXPECT_TRUE(with("parameters", "1000000000000000000"));
+}
+
 }  // namespace
 }  // namespace keel::lab::translate

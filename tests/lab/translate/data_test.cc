@@ -7,7 +7,6 @@
 #include "keel/error.h"
 #include "lab/translate/task.h"
 #include "lab/translate/tsv.h"
-#include "lab/translate/utf8.h"
 #include "support/temporary_folder.h"
 
 namespace keel::lab::translate {
@@ -124,16 +123,6 @@ TEST(Pairs, NoSetIsEmptyWhateverTheOrderOfLengths) {
   EXPECT_EQ(sets.longer.size(), 5u);
   EXPECT_FALSE(sets.test.empty());
   EXPECT_FALSE(sets.validation.empty());
-}
-
-TEST(Utf8, TakesWhatUnicodeAllows) {
-  EXPECT_EQ(invalid_utf8("äß中😀"), std::string::npos);
-  EXPECT_EQ(invalid_utf8("a\xc0\x80"), 1u);         // overlong
-  EXPECT_EQ(invalid_utf8("\xf4\x90\x80\x80"), 0u);  // past U+10FFFF
-  EXPECT_EQ(invalid_utf8("ab\xe4\xb8"), 2u);        // cut short
-  EXPECT_TRUE(has_control_character("a\xc2\x9b"));  // a terminal's escape in one character
-  EXPECT_FALSE(has_control_character("a\tb"));
-  EXPECT_EQ(characters_in("fünf"), 4u);
 }
 
 TEST(Vocabulary, IsByFrequencyAndBounded) {

@@ -30,7 +30,7 @@ class EveryArm : public testing::TestWithParam<Arm> {};
 
 TEST_P(EveryArm, HasTheBudgetOfParameters) {
   const auto count = static_cast<double>(model_of(GetParam())->parameter_count());
-  const auto budget = static_cast<double>(task().parameters());
+  const auto budget = static_cast<double>(task().model_sizes().parameters);
   EXPECT_LE(std::abs(count - budget), 0.05 * budget) << count << " of " << budget;
 }
 

@@ -1,18 +1,19 @@
-#include "cli/lab_say.h"
+#include "lab/cli/say.h"
 
 #include <fmt/format.h>
 
 #include <cmath>
 
-#include "cli/interrupt.h"
-#include "cli/progress.h"
-#include "cli/terminal.h"
+#include "cli/common/interrupt.h"
+#include "cli/common/program.h"
+#include "cli/common/progress.h"
+#include "cli/common/terminal.h"
 #include "io/file.h"
+#include "io/utf8.h"
 #include "lab/folder.h"
 #include "lab/report/report.h"
 #include "lab/translate/options.h"
 #include "lab/translate/say.h"
-#include "lab/translate/utf8.h"
 
 namespace keel::cli {
 namespace {
@@ -34,19 +35,19 @@ const char* shade(double weight) {
 }
 
 std::string padded(const std::string& text, std::size_t width, bool right) {
-  const std::string space(width - std::min(width, characters_in(text)), ' ');
+  const std::string space(width - std::min(width, io::characters_in(text)), ' ');
   return right ? space + text : text + space;
 }
 
 // A line a target word under a line of the source words; several blocks where those are too many for one line.
 void print_map(const Said& said) {
   std::size_t margin = 0;
-  for (const std::string& word : said.target) margin = std::max(margin, characters_in(word));
+  for (const std::string& word : said.target) margin = std::max(margin, io::characters_in(word));
   for (std::size_t begin = 0, end = 0; begin < said.source.size(); begin = end) {
     std::size_t width = margin;
     std::string head = padded("", margin, true);
     for (end = begin; end < said.source.size(); ++end) {
-      const std::size_t own = std::max<std::size_t>(2, characters_in(said.source[end])) + 1;
+      const std::size_t own = std::max<std::size_t>(2, io::characters_in(said.source[end])) + 1;
       if (end > begin && width + own > kWidth) break;
       width += own;
       head += " " + padded(said.source[end], own - 1, false);
@@ -56,7 +57,7 @@ void print_map(const Said& said) {
       std::string line = padded(said.target[i], margin, true);
       for (std::size_t j = begin; j < end; ++j) {
         line += ' ';
-        const std::size_t own = std::max<std::size_t>(2, characters_in(said.source[j]));
+        const std::size_t own = std::max<std::size_t>(2, io::characters_in(said.source[j]));
         for (std::size_t n = 0; n < own; ++n) line += shade(said.weights[i * said.source.size() + j]);
       }
       fmt::print("{}\n", line);
@@ -96,7 +97,7 @@ TrainedArm obtain(const SayRequest& request, const Arm& arm, const std::string& 
     return fresh;
   } catch (const lab::Stopped&) {
     progress.clear();
-    fmt::print(stderr, "keel: interrupted, nothing was trained\n");
+    complain("interrupted, nothing was trained");
     end_interrupted();
   }
 }
@@ -121,7 +122,7 @@ void say(const SayRequest& request) {
                 source + " → " + target,
                 fmt::format("Translated by {}; {} parameters.", arm.name, trained.model->parameter_count()), figures));
   if (request.json) {
-    fmt::print("{}\n", to_json(said, arm, page).dump(2));
+    fmt::print("{}\n", to_json(said, arm, page).dump(2, ' ', false, Json::error_handler_t::replace));
     return;
   }
   if (request.quiet) return;

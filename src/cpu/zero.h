@@ -6,7 +6,7 @@
 
 #include "keel/view.h"
 
-namespace keel {
+namespace keel::cpu {
 
 // 0 in every element; a dimension of stride 0 is one place.
 template <std::size_t Rank>
@@ -33,4 +33,4 @@ void zero(const BasicView<Rank, void*>& view) {
   }
 }
 
-}  // namespace keel
+}  // namespace keel::cpu

@@ -1,4 +1,4 @@
-#include "cli/progress.h"
+#include "cli/common/progress.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -27,14 +27,15 @@ void Progress::show(const std::string& what, double share) {
   const double elapsed = std::chrono::duration<double>(now - start_).count();
   std::string left;
   if (share > 0.02) left = fmt::format("  {} left", clock_text(elapsed * (1 - share) / share));
-  fmt::print(stderr, "\r\x1b[K{:3.0f} %  {}{}", 100 * share, what, left);
+  const std::string line = fmt::format("\r\x1b[K{:3.0f} %  {}{}", 100 * share, what, left);
+  std::fputs(line.c_str(), stderr);  // which, unlike fmt::print, is silent where the terminal is gone
   std::fflush(stderr);
   line_ = true;
 }
 
 void Progress::clear() {
   const std::lock_guard lock(mutex_);
-  if (line_) fmt::print(stderr, "\r\x1b[K");
+  if (line_) std::fputs("\r\x1b[K", stderr);
   line_ = false;
 }
 

@@ -9,14 +9,14 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "cli/commands.h"
-#include "cli/operator_flags.h"
-#include "cli/progress.h"
-#include "cli/terminal.h"
+#include "cli/common/arguments.h"
+#include "cli/common/progress.h"
+#include "cli/common/terminal.h"
 #include "io/file.h"
 #include "io/messages.h"
 #include "keel/error.h"
 #include "lab/breaks/breaks.h"
+#include "lab/cli/commands.h"
 #include "lab/result.h"
 #include "lab/statistics.h"
 
@@ -229,7 +229,7 @@ class BreakIt {
 
 }  // namespace
 
-CLI::App* add_lab_break(CLI::App& lab) {
+CLI::App* add_break(CLI::App& lab) {
   CLI::App* command = lab.add_subcommand("break", "Attention broken in one line: predict, run, compare, learn why");
   const auto exercise = std::make_shared<BreakIt>();
   exercise->add_to(*command);

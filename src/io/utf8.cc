@@ -1,16 +1,8 @@
-#include "lab/translate/utf8.h"
+#include "io/utf8.h"
 
-#include <cstdint>
+namespace keel::io {
 
-namespace keel::lab::translate {
-namespace {
-
-struct Character {
-  std::size_t bytes = 0;  // 0: not valid
-  std::uint32_t code = 0;
-};
-
-Character first_of(std::string_view text) {
+Character first_character(std::string_view text) {
   const auto lead = static_cast<unsigned char>(text[0]);
   if (lead < 0x80) return {1, lead};
   const std::size_t bytes = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
@@ -26,11 +18,9 @@ Character first_of(std::string_view text) {
   return code < kSmallest[bytes] || surrogate || code > 0x10ffff ? Character{} : Character{bytes, code};
 }
 
-}  // namespace
-
 std::size_t invalid_utf8(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
-    const Character c = first_of(text.substr(at));
+    const Character c = first_character(text.substr(at));
     if (c.bytes == 0) return at;
     at += c.bytes;
   }
@@ -39,8 +29,8 @@ std::size_t invalid_utf8(std::string_view text) {
 
 bool has_control_character(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
-    const Character c = first_of(text.substr(at));
-    if ((c.code < 0x20 && c.code != '\t') || (c.code >= 0x7f && c.code < 0xa0)) return true;
+    const Character c = first_character(text.substr(at));
+    if (is_control(c.code) && c.code != '\t') return true;
     at += c.bytes;
   }
   return false;
@@ -52,4 +42,4 @@ std::size_t characters_in(std::string_view text) {
   return count;
 }
 
-}  // namespace keel::lab::translate
+}  // namespace keel::io

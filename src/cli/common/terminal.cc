@@ -1,4 +1,4 @@
-#include "cli/terminal.h"
+#include "cli/common/terminal.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

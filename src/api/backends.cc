@@ -1,0 +1,14 @@
+#include "api/backends.h"
+
+#include "cpu/backend.h"
+
+namespace keel {
+
+Backends& backends() {
+  // Without a lock, which a child that is forked during the first call would find held.
+  static constinit Backends all;
+  if (all.of(DeviceKind::cpu) == nullptr) all.set(DeviceKind::cpu, &cpu::backend());
+  return all;
+}
+
+}  // namespace keel

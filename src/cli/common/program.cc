@@ -1,0 +1,111 @@
+#include "cli/common/program.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <new>
+#include <string>
+#include <system_error>
+
+#include "keel/attention.h"
+#include "keel/error.h"
+
+namespace keel::cli {
+namespace {
+
+int fail(int status, const char* message) noexcept {
+  complain(message);
+  return status;
+}
+
+int fail_stdout(int error) noexcept {
+  std::array<char, 256> message;
+  std::snprintf(message.data(), message.size(), "stdout: expected room for the output, got \"%s\"",
+                std::strerror(error));
+  return fail(kBadInput, message.data());
+}
+
+[[noreturn]] void usage(const CLI::App& app, const CLI::ParseError& error) {
+  std::string command = app.get_name();
+  for (const CLI::App* sub : app.get_subcommands()) command += " " + sub->get_name();
+  throw UsageError(fmt::format("{} (see {} --help)", error.what(), command));
+}
+
+// "attend, info"
+std::string subcommands(const CLI::App& app) {
+  std::string names;
+  for (const CLI::App* sub : app.get_subcommands({})) names += (names.empty() ? "" : ", ") + sub->get_name();
+  return names;
+}
+
+int run(const std::function<void()>& body) {
+  try {
+    body();
+    return kOk;
+  } catch (const UsageError& error) {
+    return fail(kUsage, error.what());
+  } catch (const CheckFailed& error) {
+    return fail(kCheckFailed, error.what());
+  } catch (const keel::Error& error) {
+    return fail(kBadInput, error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(kBadInput, "expected memory for the arrays, got none from the system");
+  } catch (const std::system_error& error) {
+    return std::ferror(stdout) != 0 ? fail_stdout(error.code().value()) : fail(kBadInput, error.what());
+  } catch (const std::exception& error) {
+    return fail(kBadInput, error.what());
+  } catch (...) {
+    return fail(kBadInput, "expected a result, got an error without a description");
+  }
+}
+
+}  // namespace
+
+void complain(const char* message) noexcept {
+  std::array<char, 512> part;
+  std::fputs("keel: ", stderr);
+  std::size_t used = 0;
+  for (; *message != '\0'; ++message) {
+    const bool control = static_cast<unsigned char>(*message) < 0x20 || *message == 0x7F;
+    part[used++] = control ? ' ' : *message;
+    if (used < part.size()) continue;
+    std::fwrite(part.data(), 1, used, stderr);
+    used = 0;
+  }
+  std::fwrite(part.data(), 1, used, stderr);
+  std::fputc('\n', stderr);
+}
+
+void prepare(CLI::App& app) {
+  app.set_version_flag("--version", std::string("keel ") + keel::version());
+  app.set_help_flag("-h,--help", "Print this help and exit");
+  app.get_formatter()->column_width(34);
+}
+
+void parse(CLI::App& app, int argc, const char* const* argv) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& request) {  // --help or --version
+    app.exit(request);
+  } catch (const CLI::RequiredError& error) {
+    if (app.get_require_subcommand_min() == 0 || !app.get_subcommands().empty()) usage(app, error);
+    throw UsageError(fmt::format("expected a subcommand ({}), got {} (see {} --help)", subcommands(app),
+                                 argc > 1 ? fmt::format("'{}'", argv[1]) : "none", app.get_name()));
+  } catch (const CLI::ParseError& error) {
+    usage(app, error);
+  }
+}
+
+int run_program(const std::function<void()>& body) noexcept {
+  // A file over the limit is an error of write(), to be reported like a full disk, not the end of the process.
+  ::signal(SIGXFSZ, SIG_IGN);
+  const int status = run(body);
+  if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && status == kOk) return fail_stdout(errno);
+  return status;
+}
+
+}  // namespace keel::cli

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "core/sequences.h"
+#include "keel/dtype.h"
+
+// A call as kernels take it: pointers, sizes and strides, without ownership, and trivially copyable, so that a GPU can
+// take it by value. core/problem.h makes one from what it has validated.
+namespace keel {
+
+// An array of any rank up to four: element (b, h, i, c) is at data[b·batch + h·head + i·row + c·column]. Strides count
+// elements. data is null where the array was not given.
+template <class Pointer>
+struct BasicStrided {
+  Pointer data = nullptr;
+  DType dtype = DType::f32;
+  std::int64_t batch = 0, head = 0, row = 0, column = 0;
+
+  explicit operator bool() const { return data != nullptr; }
+};
+using Strided = BasicStrided<const void*>;
+using MutableStrided = BasicStrided<void*>;
+
+struct Call {
+  DType dtype = DType::f32;  // of q, k and v
+  std::int64_t q_heads = 0, kv_heads = 0, d_k = 0, d_v = 0;
+  std::int64_t group = 1;  // query heads per key-value head
+  Sequences sequences;
+
+  double scale = 1.0;    // unless there is a scale_tensor
+  double softcap = 0.0;  // 0: none
+  double dropout = 0.0;
+  std::uint64_t seed = 0;
+
+  Strided q, k, v;
+  Strided scale_tensor;  // one value per row
+  Strided mask, bias;    // columns are keys
+  Strided alibi, sinks;  // one value per head
+
+  MutableStrided out{};
+  // One value per row.
+  MutableStrided lse{}, max_logit{}, entropy{}, max_weight{}, logit_mean{}, logit_var{}, visible{};
+  MutableStrided weights{};  // columns are keys
+};
+
+struct BackwardCall {
+  Call forward;  // its inputs; of its outputs none
+  Strided out, dout;
+  Strided lse, dlse;
+  MutableStrided dq, dk, dv, dbias, dscale, dsinks;
+  bool accumulate = false;
+};
+
+static_assert(std::is_trivially_copyable_v<Call> && std::is_trivially_copyable_v<BackwardCall>);
+
+}  // namespace keel

@@ -1,0 +1,93 @@
+// Dropout: which weights of a row it takes is a function of the seed and of positions alone (core/dropout.h).
+#if defined(KEEL_CPU_DROPOUT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KEEL_CPU_DROPOUT_INL_H_
+#undef KEEL_CPU_DROPOUT_INL_H_
+#else
+#define KEEL_CPU_DROPOUT_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/dropout.h"
+#include "cpu/forward.h"
+#include "cpu/mask-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace keel::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET != HWY_SCALAR
+// The high words of 32-bit products.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V MulHigh(D d, V a, V b) {
+  const hn::RepartitionToWide<D> dw;
+  const auto even = hn::ShiftRight<32>(hn::MulEven(a, b));
+  const auto odd_a = hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(dw, a)));
+  const auto odd_b = hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(dw, b)));
+  return hn::OddEven(hn::BitCast(d, hn::MulEven(odd_a, odd_b)), hn::BitCast(d, even));
+}
+
+#endif
+
+// core/dropout.h's random words for keys [64·block, 64·block + 64).
+HWY_INLINE void RandomWords(const Dropout& dropout, const ForwardHead& head, const RowBlock& row, std::int64_t block,
+                            std::uint32_t* HWY_RESTRICT words) {
+#if HWY_TARGET == HWY_SCALAR
+  for (std::uint32_t x = 0; x < 16; ++x) {
+    const auto four =
+        philox({static_cast<std::uint32_t>(16 * block) + x, static_cast<std::uint32_t>(head.first_query + row.i),
+                static_cast<std::uint32_t>(head.first_head + row.g), static_cast<std::uint32_t>(head.entry)},
+               dropout.key);
+    for (std::uint32_t word = 0; word < 4; ++word) words[16 * word + x] = four[word];
+  }
+#else
+  const hn::CappedTag<std::uint32_t, 16> d;
+  const auto n = static_cast<std::uint32_t>(hn::Lanes(d));
+  for (std::uint32_t x = 0; x < 16; x += n) {
+    auto c0 = hn::Iota(d, static_cast<std::uint32_t>(16 * block) + x);
+    auto c1 = hn::Set(d, static_cast<std::uint32_t>(head.first_query + row.i));
+    auto c2 = hn::Set(d, static_cast<std::uint32_t>(head.first_head + row.g));
+    auto c3 = hn::Set(d, static_cast<std::uint32_t>(head.entry));
+    auto key0 = dropout.key[0], key1 = dropout.key[1];
+    const auto m0 = hn::Set(d, 0xD2511F53u), m1 = hn::Set(d, 0xCD9E8D57u);
+    for (int round = 0; round < 10; ++round) {
+      const auto high_a = MulHigh(d, m0, c0), high_b = MulHigh(d, m1, c2);
+      const auto low_a = hn::Mul(m0, c0), low_b = hn::Mul(m1, c2);
+      c0 = hn::Xor(hn::Xor(high_b, c1), hn::Set(d, key0));
+      c1 = low_b;
+      c2 = hn::Xor(hn::Xor(high_a, c3), hn::Set(d, key1));
+      c3 = low_a;
+      key0 += 0x9E3779B9;
+      key1 += 0xBB67AE85;
+    }
+    hn::StoreU(c0, d, words + x);
+    hn::StoreU(c1, d, words + 16 + x);
+    hn::StoreU(c2, d, words + 32 + x);
+    hn::StoreU(c3, d, words + 48 + x);
+  }
+#endif
+}
+
+// Zeroes the weights that dropout takes and multiplies the others. Random words come for 64 keys at a time, counted
+// from the first key of the whole sequence.
+template <class T>
+HWY_NOINLINE void ApplyDropout(const Dropout& dropout, const ForwardHead& head, const RowBlock& row,
+                               T* HWY_RESTRICT p) {
+  HWY_ALIGN std::uint32_t words[64];
+  const T factor = static_cast<T>(dropout.factor);
+  const std::int64_t before = head.first_key + row.first;  // keys of the sequence before p[0]
+  for (std::int64_t x = row.computed.begin; x < row.computed.end;) {
+    const std::int64_t block = (before + x) / 64, start = block * 64 - before;
+    const std::int64_t end = std::min(start + 64, row.computed.end);
+    RandomWords(dropout, head, row, block, words);
+    for (; x < end; ++x) p[x] *= words[x - start] >= dropout.threshold ? factor : T{0};
+  }
+}
+
+}  // namespace keel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

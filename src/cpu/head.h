@@ -1,0 +1,83 @@
+#pragma once
+
+#include "core/call.h"
+#include "cpu/forward.h"
+
+// From the arrays of a call to those of a kernel, which sees one sequence and one head group.
+namespace keel::cpu {
+
+template <class Pointer>
+auto* address(const BasicStrided<Pointer>& x, std::int64_t offset) {
+  using Byte = std::conditional_t<std::is_same_v<Pointer, void*>, std::byte, const std::byte>;
+  return x.data == nullptr ? nullptr : static_cast<Byte*>(x.data) + offset * size_of(x.dtype);
+}
+
+// What an array holds of one sequence (from `row` and, where keys are columns, `column` on) and one head group (from
+// `head` on).
+inline Rows rows_of(const Strided& x, std::int64_t batch, std::int64_t head, std::int64_t row,
+                    std::int64_t column = 0) {
+  return {address(x, batch * x.batch + head * x.head + row * x.row + column * x.column), x.head, x.row, x.column};
+}
+inline MutableRows rows_of(const MutableStrided& x, std::int64_t batch, std::int64_t head, std::int64_t row,
+                           std::int64_t column = 0) {
+  return {address(x, batch * x.batch + head * x.head + row * x.row + column * x.column), x.head, x.row, x.column};
+}
+
+// Whether all queries of a group of heads share a mask of these strides, as they do one for padding. A sequence without
+// queries has no row of it to look at.
+inline bool is_shared(std::int64_t head_stride, std::int64_t row_stride, std::int64_t n_q, std::int64_t group) {
+  return n_q > 0 && (row_stride == 0 || n_q == 1) && (head_stride == 0 || group <= 1);
+}
+
+// A mask that all queries share leaves a range of keys: nothing else is computed. Where it hides nothing within the
+// range, the mask itself is not needed.
+inline void take_shared_mask(ForwardHead& head, std::int64_t group) {
+  const Rows mask = head.mask;
+  if (mask.data == nullptr || !is_shared(mask.head_stride, mask.row_stride, head.n_q, group)) return;
+  const auto visible = [&](std::int64_t j) {
+    return static_cast<const std::uint8_t*>(mask.data)[j * mask.column_stride] != 0;
+  };
+  std::int64_t begin = 0, end = head.k_len;
+  while (begin < end && !visible(begin)) ++begin;
+  while (begin < end && !visible(end - 1)) --end;
+  head.k_begin = begin;
+  head.k_end = end;
+  while (begin < end && visible(begin)) ++begin;
+  if (begin == end) head.mask = {};
+}
+
+inline ForwardHead head_of(const Call& call, std::int64_t e, std::int64_t kv_head) {
+  const Entry entry = call.sequences.entry(e);
+  const std::int64_t b = entry.batch, h = kv_head * call.group, q = entry.q_begin, k = entry.k_begin;
+  ForwardHead head = {.q = rows_of(call.q, b, h, q),
+                      .k = rows_of(call.k, b, kv_head, k),
+                      .v = rows_of(call.v, b, kv_head, k),
+                      .out = rows_of(call.out, b, h, q),
+                      .n_q = entry.q_rows,
+                      .q_len = entry.q_len,
+                      .k_len = entry.k_len,
+                      .diagonal = entry.diagonal,
+                      .entry = e,
+                      .first_head = h,
+                      .first_query = entry.q_position,
+                      .first_key = entry.k_position,
+                      .scale = rows_of(call.scale_tensor, b, h, q),
+                      .mask = rows_of(call.mask, b, h, q, k),
+                      .bias = rows_of(call.bias, b, h, q, k),
+                      .alibi = rows_of(call.alibi, b, h, q),
+                      .sinks = rows_of(call.sinks, b, h, q),
+                      .lse = rows_of(call.lse, b, h, q),
+                      .max_logit = rows_of(call.max_logit, b, h, q),
+                      .entropy = rows_of(call.entropy, b, h, q),
+                      .max_weight = rows_of(call.max_weight, b, h, q),
+                      .logit_mean = rows_of(call.logit_mean, b, h, q),
+                      .logit_var = rows_of(call.logit_var, b, h, q),
+                      .visible = rows_of(call.visible, b, h, q),
+                      .weights = rows_of(call.weights, b, h, q, k),
+                      .weights_before = k,
+                      .weights_after = call.sequences.n_k - k - entry.k_len};
+  take_shared_mask(head, call.group);
+  return head;
+}
+
+}  // namespace keel::cpu

@@ -1,0 +1,279 @@
+#include "cpu/plan.h"
+
+#include <hwy/base.h>
+#include <hwy/targets.h>
+
+#include <algorithm>
+
+#include "core/message.h"
+#include "cpu/backend.h"
+#include "cpu/merge_plan.h"
+
+namespace keel::cpu {
+namespace {
+
+constexpr std::int64_t kRowGranule = 12;     // two register tiles of rows
+constexpr std::int64_t kMaxRows = 768;       // beyond that packing is a hundredth of the work
+constexpr std::int64_t kMinRows = 96;        // below that packing shows
+constexpr std::int64_t kTasksPerThread = 4;  // enough for uneven tasks to even out
+constexpr double kWakeFlops = 2e6;           // waking another thread costs about as much as this many,
+constexpr double kCallFlops = 1.5e5;  // and calling a team, which waits awake for a while, as this many per thread
+constexpr std::int64_t kKeyBlock = 512;
+constexpr std::int64_t kKeyChunk = 4096;
+
+std::int64_t round_up(std::int64_t n, std::int64_t multiple) { return hwy::DivCeil(n, multiple) * multiple; }
+
+// Keys per block: every strip of rows reads k and v of the block again, so they should stay in half the second-level
+// cache. A function of the head sizes and the machine alone, never of the number of queries, because the order of sums
+// follows it.
+std::int64_t choose_key_block(std::int64_t bytes_per_key, const Machine& machine) {
+  std::int64_t keys = kKeyBlock;
+  while (keys > 64 && keys * bytes_per_key > machine.l2_bytes / 2) keys /= 2;
+  return keys;
+}
+
+// Rows per task: many, as they share the packing of keys, but few enough for no thread to go idle. They need not fit
+// into a cache: between two blocks of keys a strip's q and o have time to come from memory.
+std::int64_t choose_row_block(std::int64_t rows, std::int64_t heads, int threads) {
+  std::int64_t block = kMaxRows;
+  if (threads > 1) block = std::min(block, std::max(kMinRows, hwy::DivCeil(rows * heads, kTasksPerThread * threads)));
+  return round_up(std::clamp<std::int64_t>(block, 1, std::max<std::int64_t>(rows, 1)), kRowGranule);
+}
+
+// How large a problem is.
+struct Extent {
+  std::int64_t keys = 0;   // of its longest entry
+  std::int64_t rows = 0;   // of its longest entry's head group
+  std::int64_t heads = 0;  // head groups of all entries
+  double flops = 0;        // of the forward pass, masks aside
+};
+
+Extent extent_of(const Problem& p) {
+  const std::int64_t group = p.kv_heads > 0 ? p.q_heads / p.kv_heads : 1;
+  Extent extent = {p.n_k, p.n_q * group, p.entries() * p.kv_heads};
+  if (p.sequences.packed() || !p.options.k_lengths.empty()) {
+    extent.keys = extent.rows = 0;
+    for (std::int64_t e = 0; e < p.entries(); ++e) {
+      const Entry entry = p.entry(e);
+      extent.keys = std::max(extent.keys, entry.k_len);
+      extent.rows = std::max(extent.rows, entry.q_rows * group);
+    }
+  }
+  extent.flops = 2.0 * static_cast<double>(p.d_k + p.d_v) * static_cast<double>(p.q_heads) *
+                 static_cast<double>(p.n_q) * static_cast<double>(p.batch) * static_cast<double>(extent.keys);
+  return extent;
+}
+
+// Gives a line to whoever asked for reasons.
+class Because {
+ public:
+  explicit Because(const Planning& planning) : reasons_(planning.reasons) {}
+  template <class... Text>
+  void operator()(const Text&... text) const {
+    if (reasons_ != nullptr) reasons_->push_back(concat(text...));
+  }
+
+ private:
+  std::vector<std::string>* reasons_;
+};
+
+std::int64_t choose_target(const Planning& planning, const Because& because) {
+  const std::int64_t forced = planning.forced.target;
+  const std::int64_t target = forced != 0 ? forced : planning.resources.machine->target_bits.front();
+  because("target ", hwy::TargetName(target), forced != 0 ? ", as asked for" : ", the best of this CPU");
+  return target;
+}
+
+int choose_threads(const Problem& p, const Planning& planning, double flops, const Because& because) {
+  const Resources& resources = planning.resources;
+  const int threads = p.options.threads > 0 ? p.options.threads : resources.machine->threads;
+  if (threads > 1 && !resources.machine->own_threads && !resources.has_team(threads)) {
+    because("one thread: this library was built without oneTBB, and no team has ", threads, " threads");
+    return 1;
+  }
+  if (threads <= 1 || planning.forced.share_small) return threads;
+  if (flops >= (resources.has_team(threads) ? std::min(kCallFlops * threads, kWakeFlops) : kWakeFlops)) return threads;
+  because("one thread: ", flops / 1e6, " MFLOP are done before another begins");
+  return 1;
+}
+
+Tiles choose_tiles(const Problem& p, const Planning& planning, const Extent& extent, int threads,
+                   const Because& because) {
+  const Tiles& forced = planning.forced.tiles;
+  const Machine& machine = *planning.resources.machine;
+  const std::int64_t item = size_of(accumulation_dtype(p.dtype));
+  Tiles tiles;
+  tiles.key_block = forced.key_block > 0 ? forced.key_block : choose_key_block((p.d_k + p.d_v) * item, machine);
+  tiles.key_chunk = round_up(forced.key_chunk > 0 ? forced.key_chunk : kKeyChunk, tiles.key_block);
+  tiles.row_block = forced.row_block > 0 ? round_up(forced.row_block, kRowGranule)
+                                         : choose_row_block(extent.rows, extent.heads, threads);
+  because("blocks of ", tiles.row_block, " rows by ", tiles.key_block, " keys: (", p.d_k, " + ", p.d_v, ") × ", item,
+          " bytes per key in a second-level cache of ", machine.l2_bytes / 1024, " KiB");
+  return tiles;
+}
+
+Tiles choose_backward_tiles(const Problem& p, const Planning& planning, const Extent& extent, std::int64_t panel_bytes,
+                            const Because& because) {
+  const Tiles& forced = planning.forced.tiles;
+  const Machine& machine = *planning.resources.machine;
+  const std::int64_t item = size_of(accumulation_dtype(p.dtype));
+  Tiles tiles;
+  // A register tile's width of do and q stays in half the first-level cache for all keys of the block.
+  tiles.row_block = std::clamp<std::int64_t>(machine.l1_bytes / 2 / panel_bytes, 48, 96) / kRowGranule * kRowGranule;
+  // k three times (as it is, transposed, its gradient) and v twice, padding aside, should leave a third of the
+  // second-level cache to rows; a short sequence should have a few blocks, for causal masks to leave some out and
+  // threads to share them.
+  const auto fits = [&](std::int64_t keys) {
+    return keys * (3 * p.d_k + 2 * p.d_v) * item <= machine.l2_bytes * 2 / 3;
+  };
+  tiles.key_block = extent.keys / 384 >= 4 && fits(384) ? 384 : fits(192) ? 192 : fits(128) ? 128 : 64;
+  if (forced.row_block > 0) tiles.row_block = round_up(forced.row_block, kRowGranule);
+  if (forced.key_block > 0) tiles.key_block = forced.key_block;
+  tiles.key_chunk = tiles.key_block;
+  because("blocks of ", tiles.row_block, " rows by ", tiles.key_block, " keys: (3 × ", p.d_k, " + 2 × ", p.d_v, ") × ",
+          item, " bytes per key in a second-level cache of ", machine.l2_bytes / 1024, " KiB");
+  return tiles;
+}
+
+// Whether dbias is summed over a dimension.
+bool is_summed(const MutableTensorView& dbias, std::size_t dimension) {
+  return dbias.given() && dbias.shape[dimension] > 1 && dbias.strides[dimension] == 0;
+}
+
+std::string text_of(const Tiles& tiles) {
+  return concat(tiles.row_block, " rows × ", tiles.key_block, " keys, merged every ", tiles.key_chunk, " keys");
+}
+
+template <class Part>
+Plan to_plan(const char* kernel, std::int64_t workspace_bytes, std::unique_ptr<Part> part) {
+  Plan plan;
+  plan.backend = "cpu";
+  plan.kernel = kernel;
+  plan.threads = part->threads;
+  plan.tasks = part->tasks;
+  plan.workspace_bytes = workspace_bytes;
+  plan.call = std::move(part);
+  return plan;
+}
+
+Plan plan_forward(const Problem& p, const Planning& planning) {
+  const Because because(planning);
+  auto part = std::make_unique<ForwardPlan>();
+  part->target = choose_target(planning, because);
+  part->kernel = p.dtype == DType::f64 ? forward_kernel_f64(part->target) : forward_kernel_f32(part->target);
+  part->heads = {p.outputs.heads, p.outputs.saturation_threshold};
+  part->uneven_rows = p.options.causal != Causal::none;
+  static_cast<Call&>(part->call) = call_of(p);
+  part->call.keeps_entropy = p.outputs.entropy.given() || !p.outputs.heads.empty();
+  part->call.keeps_moments = p.outputs.logit_mean.given() || p.outputs.logit_var.given();
+  part->has_rows = p.has_rows();
+  if (!part->has_rows) return to_plan("none", 0, std::move(part));  // sizes without memory behind them may overflow
+
+  const Extent extent = extent_of(p);
+  const int threads = choose_threads(p, planning, extent.flops, because);
+  const Tiles& tiles = part->call.tiles = choose_tiles(p, planning, extent, threads, because);
+  const std::int64_t row_tasks = std::max<std::int64_t>(extent.heads * hwy::DivCeil(extent.rows, tiles.row_block), 1);
+  const std::int64_t chunks = std::max<std::int64_t>(hwy::DivCeil(extent.keys, tiles.key_chunk), 1);
+  const bool can_split = chunks > 1 && !p.outputs.weights.given();
+  part->split_keys =
+      can_split && planning.forced.split_keys.value_or(threads > 1 && row_tasks < kTasksPerThread * threads);
+  if (part->split_keys) {
+    because("keys split into ", chunks, " chunks: ", row_tasks, " blocks of rows are too few for ", threads,
+            " threads");
+  }
+  part->tasks = part->split_keys ? row_tasks * chunks : row_tasks;
+  part->threads = static_cast<int>(std::min<std::int64_t>(threads, part->tasks));
+  part->thread_bytes = part->kernel.workspace_bytes(part->call);
+  std::int64_t bytes = part->thread_bytes * part->threads + HeadRows::bytes(part->call, part->heads);
+  if (part->split_keys) bytes += part->tasks * part->kernel.partial_bytes(part->call, tiles.row_block);
+  return to_plan("streaming", bytes, std::move(part));
+}
+
+// How the tasks of a backward pass are cut: by head groups, or by blocks of keys too.
+void choose_backward_tasks(const BackwardProblem& problem, const Planning& planning, const Extent& extent,
+                           const Because& because, BackwardPlan& part) {
+  const Problem& p = problem.forward;
+  const MutableTensorView& dbias = problem.gradients.dbias;
+  int threads = choose_threads(p, planning, 2.5 * extent.flops, because);
+  if (threads > 1 && is_summed(dbias, 3)) {
+    threads = 1;
+    because("one thread: dbias is summed over keys, which the tasks divide");
+  }
+  const bool over_entries = is_summed(dbias, 0), over_heads = is_summed(dbias, 1);
+  const bool shared = over_entries || over_heads;
+  const std::int64_t blocks = std::max<std::int64_t>(hwy::DivCeil(extent.keys, part.call.tiles.key_block), 1);
+  part.split_keys = (threads > 1 && shared) ||
+                    planning.forced.split_keys.value_or(threads > 1 && extent.heads < kTasksPerThread * threads);
+  part.chain_entries = part.split_keys && over_entries;
+  part.chain_heads = part.split_keys && over_heads;
+  if (part.split_keys && shared) {
+    because("a task takes its keys through ",
+            !over_heads     ? "all entries"
+            : !over_entries ? "all heads"
+                            : "all heads of all entries",
+            ": dbias is summed over them");
+  } else if (part.split_keys) {
+    because("a task is one of ", blocks, " blocks of keys: ", extent.heads, " head groups are too few for ", threads,
+            " threads");
+  }
+  const std::int64_t chains =
+      (part.chain_entries ? 1 : p.entries()) * (part.chain_heads ? 1 : std::max<std::int64_t>(p.kv_heads, 1));
+  part.tasks = chains * (part.split_keys ? blocks : 1);
+  part.threads = static_cast<int>(std::clamp<std::int64_t>(part.tasks, 1, threads));
+}
+
+Plan plan_backward(const BackwardProblem& problem, const Planning& planning) {
+  const Because because(planning);
+  const Problem& p = problem.forward;
+  auto part = std::make_unique<BackwardPlan>();
+  part->target = choose_target(planning, because);
+  part->kernel = p.dtype == DType::f64 ? backward_kernel_f64(part->target) : backward_kernel_f32(part->target);
+  part->has_rows = p.has_rows() && (p.n_k > 0 || !p.sequences.has_all_keys());
+  part->gradients = part->has_rows ? problem.gradients : problem.as_given;
+  static_cast<keel::BackwardCall&>(part->call) = call_of(problem);
+  if (!part->has_rows) return to_plan("none", 0, std::move(part));
+  const Extent extent = extent_of(p);
+  part->call.tiles = choose_backward_tiles(p, planning, extent, part->kernel.panel_bytes, because);
+  choose_backward_tasks(problem, planning, extent, because, *part);
+  part->thread_bytes = part->kernel.workspace_bytes(part->call);
+  const std::int64_t heads = part->split_keys ? extent.heads : static_cast<std::int64_t>(part->threads);
+  const std::int64_t bytes =
+      part->thread_bytes * part->threads + part->kernel.head_bytes(part->call, extent.rows) * heads;
+  return to_plan("streaming, backward", bytes, std::move(part));
+}
+
+class CpuBackend final : public Backend {
+ public:
+  const char* name() const override { return "cpu"; }
+  std::string refusal(const Problem&) const override { return ""; }
+  std::string refusal(const BackwardProblem&) const override { return ""; }
+  std::string refusal(const MergeProblem&) const override { return ""; }
+  Plan plan(const Problem& problem, const Planning& planning) const override { return plan_forward(problem, planning); }
+  Plan plan(const BackwardProblem& problem, const Planning& planning) const override {
+    return plan_backward(problem, planning);
+  }
+  Plan plan(const MergeProblem& problem, const Planning& planning) const override {
+    return plan_merge(problem, planning);
+  }
+};
+
+const CpuBackend only;
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> ForwardPlan::facts() const {
+  return {{"target", hwy::TargetName(target)},
+          {"tiles", text_of(call.tiles)},
+          {"tasks", concat(tasks, split_keys ? " (rows × chunks of keys)" : " (blocks of rows)")}};
+}
+
+std::vector<std::pair<std::string, std::string>> BackwardPlan::facts() const {
+  const Tiles& tiles = call.tiles;
+  return {{"target", hwy::TargetName(target)},
+          {"tiles", concat(tiles.row_block, " rows × ", tiles.key_block, " keys")},
+          {"tasks", concat(tasks, split_keys ? " (blocks of keys)" : " (head groups)")}};
+}
+
+const Backend& backend() { return only; }
+
+}  // namespace keel::cpu

@@ -1,0 +1,44 @@
+#pragma once
+
+#include "cpu/backward.h"
+#include "cpu/forward.h"
+#include "cpu/head_statistics.h"
+#include "plan/plan.h"
+
+// The CPU backend's part of a plan: kernel, SIMD target, tiles and tasks, and the call itself. plan.cc makes it,
+// run_forward.cc and run_backward.cc run it.
+namespace keel::cpu {
+
+struct ForwardPlan : PlannedCall {
+  ForwardCall call;
+  ForwardKernel kernel;
+  HeadOutputs heads;
+  std::int64_t target = 0;   // as Highway counts them
+  bool has_rows = false;     // else there is nothing to run
+  bool split_keys = false;   // chunks of keys become tasks of their own, merged in order
+  bool uneven_rows = false;  // later rows see more keys
+  int threads = 1;
+  std::int64_t tasks = 1;
+  std::int64_t thread_bytes = 0;  // of scratch memory, per thread
+
+  void execute() const override;
+  std::vector<std::pair<std::string, std::string>> facts() const override;
+};
+
+struct BackwardPlan : PlannedCall {
+  BackwardCall call;
+  BackwardKernel kernel;
+  Gradients gradients;
+  std::int64_t target = 0;
+  bool has_rows = false;                            // else, or without keys, every gradient is 0
+  bool split_keys = false;                          // blocks of keys become tasks of their own
+  bool chain_entries = false, chain_heads = false;  // one task takes these in turn, as they share sums of dbias
+  int threads = 1;
+  std::int64_t tasks = 1;
+  std::int64_t thread_bytes = 0;
+
+  void execute() const override;
+  std::vector<std::pair<std::string, std::string>> facts() const override;
+};
+
+}  // namespace keel::cpu

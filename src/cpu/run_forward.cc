@@ -1,0 +1,104 @@
+// Cuts a planned forward call into tasks, each a call of the kernel, and runs them.
+#include <hwy/base.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "cpu/head.h"
+#include "cpu/plan.h"
+#include "runtime/parallel.h"
+#include "runtime/workspace.h"
+
+namespace keel::cpu {
+namespace {
+
+// A block of rows of one head group. Blocks of later rows come first: under a causal mask they see more keys.
+struct RowTask {
+  std::int64_t entry, kv_head, row_begin, row_end;
+};
+
+std::vector<RowTask> row_tasks(const ForwardPlan& plan) {
+  const ForwardCall& call = plan.call;
+  const std::int64_t entries = call.sequences.entries(), block = call.tiles.row_block;
+  std::vector<RowTask> tasks;
+  tasks.reserve(static_cast<std::size_t>(entries * call.kv_heads));
+  bool several = false;
+  for (std::int64_t e = 0; e < entries; ++e) {
+    const std::int64_t rows = call.sequences.entry(e).q_rows * call.group;
+    several = several || rows > block;
+    for (std::int64_t h = 0; h < call.kv_heads; ++h) {
+      for (std::int64_t begin = (rows - 1) / block * block; begin >= 0 && rows > 0; begin -= block) {
+        tasks.push_back({e, h, begin, std::min(begin + block, rows)});
+      }
+    }
+  }
+  if (plan.uneven_rows && several) {
+    std::stable_sort(tasks.begin(), tasks.end(),
+                     [](const RowTask& a, const RowTask& b) { return a.row_begin > b.row_begin; });
+  }
+  return tasks;
+}
+
+class ForwardRun {
+ public:
+  ForwardRun(const ForwardPlan& plan, const ForwardCall& call) : plan_(plan), call_(call), tasks_(row_tasks(plan)) {}
+
+  void operator()() const {
+    if (plan_.split_keys) return run_chunks();
+    parallel_tasks(std::ssize(tasks_), plan_.threads, [&](std::int64_t i) {
+      const RowTask& t = tasks_[static_cast<std::size_t>(i)];
+      run(t, 0, chunks_of(t), nullptr);
+    });
+  }
+
+ private:
+  std::int64_t chunks_of(const RowTask& t) const {
+    return std::max<std::int64_t>(hwy::DivCeil(call_.sequences.entry(t.entry).k_len, call_.tiles.key_chunk), 1);
+  }
+
+  void run(const RowTask& t, std::int64_t chunk_begin, std::int64_t chunk_end, void* partial) const {
+    const ForwardHead head = head_of(call_, t.entry, t.kv_head);
+    plan_.kernel.run(call_, {&head, t.row_begin, t.row_end, chunk_begin, chunk_end, partial},
+                     thread_workspace(plan_.thread_bytes));
+  }
+
+  // Every (rows, chunk) is a task of its own; the states of a row's chunks are merged in order once all are there.
+  void run_chunks() const {
+    const std::int64_t stride = plan_.kernel.partial_bytes(call_, call_.tiles.row_block);
+    std::vector<std::int64_t> first = {0};  // a row task's first chunk task
+    for (const RowTask& t : tasks_) first.push_back(first.back() + chunks_of(t));
+    std::vector<std::byte> partials(static_cast<std::size_t>(first.back() * stride));
+    const auto partial = [&](std::int64_t i) { return partials.data() + i * stride; };
+    parallel_tasks(first.back(), plan_.threads, [&](std::int64_t i) {
+      const auto at = std::upper_bound(first.begin(), first.end(), i) - first.begin() - 1;
+      const std::int64_t c = i - first[static_cast<std::size_t>(at)];
+      run(tasks_[static_cast<std::size_t>(at)], c, c + 1, partial(i));
+    });
+    parallel_tasks(std::ssize(tasks_), plan_.threads, [&](std::int64_t i) {
+      const RowTask& t = tasks_[static_cast<std::size_t>(i)];
+      const ForwardHead head = head_of(call_, t.entry, t.kv_head);
+      plan_.kernel.finish_split(call_,
+                                {&head, t.row_begin, t.row_end, 0, 0, partial(first[static_cast<std::size_t>(i)])},
+                                chunks_of(t), stride, thread_workspace(plan_.thread_bytes));
+    });
+  }
+
+  const ForwardPlan& plan_;
+  const ForwardCall& call_;
+  const std::vector<RowTask> tasks_;
+};
+
+}  // namespace
+
+void ForwardPlan::execute() const {
+  const auto run = [&](const ForwardCall& with) {
+    if (has_rows) ForwardRun(*this, with)();
+  };
+  if (heads.heads.empty()) return run(call);
+  ForwardCall with_rows = call;
+  const HeadRows rows(with_rows, heads);
+  run(with_rows);
+  rows.reduce();
+}
+
+}  // namespace keel::cpu
