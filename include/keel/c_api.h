@@ -83,6 +83,8 @@ typedef struct keel_outputs {
   keel_head_statistics* heads;
   int64_t heads_count;
   double saturation_threshold;
+  keel_view key_sums;   /* (B, H_q, N_k) */
+  int64_t key_sum_rows; /* 0: all */
 } keel_outputs;
 
 /* Nothing requested, threshold 0.99. */

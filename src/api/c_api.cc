@@ -124,7 +124,9 @@ keel::Outputs to_outputs(const keel_outputs* o, const char* operation) {
           .visible = to_view<3>(o->visible),
           .weights = to_view<4>(o->weights),
           .heads = {reinterpret_cast<keel::HeadStatistics*>(o->heads), static_cast<std::size_t>(o->heads_count)},
-          .saturation_threshold = o->saturation_threshold};
+          .saturation_threshold = o->saturation_threshold,
+          .key_sums = to_view<3>(o->key_sums),
+          .key_sum_rows = o->key_sum_rows};
 }
 
 }  // namespace

@@ -80,10 +80,11 @@ ForwardMagnitudes compute_magnitudes(const Instance& instance) {
   const ForwardMemory memory = instance.forward_memory();
   const Problem p = problem_of(instance, memory);
   const Expected& e = instance.expected();
-  ForwardMagnitudes m{like(e.out), like(e.weights), e.lse};
+  ForwardMagnitudes m{like(e.out), like(e.weights), like(e.key_sums), e.lse};
   m.score.values.assign(m.score.values.size(), 0.0);
   for_rows(p, [&](const Entry& entry, std::int64_t h, std::int64_t i, const SizedRow& sized) {
     const std::int64_t b = entry.batch, iq = entry.q_begin + i;
+    const bool summed = i >= first_summed_row(entry, instance.description().key_sum_rows);
     for (std::int64_t j = 0; j < entry.k_len; ++j) {
       if (!sized.row.visible[j]) continue;
       const std::int64_t jk = entry.k_begin + j;
@@ -91,6 +92,7 @@ ForwardMagnitudes compute_magnitudes(const Instance& instance) {
       const double factor = 1.0 + sized.score_size[j] + sized.mean;
       m.score.at(b, h, iq) = std::max(m.score.at(b, h, iq), sized.score_size[j]);
       add(m.weights, w, factor, b, h, iq, jk);
+      if (summed) add(m.key_sums, sized.row.p[j], factor, b, h, jk);
       for (std::int64_t c = 0; c < p.d_v; ++c) {
         add(m.out, w * std::fabs(load_at(p.v, b, p.kv_head(h), jk, c)), factor, b, h, iq, c);
       }

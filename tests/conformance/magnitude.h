@@ -15,7 +15,7 @@ struct Magnitude {
 };
 
 struct ForwardMagnitudes {
-  Magnitude out, weights;
+  Magnitude out, weights, key_sums;
   Dense score;  // (B, H_q, N_q): the largest a_j of a row
 };
 struct GradientMagnitudes {
