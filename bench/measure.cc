@@ -140,10 +140,10 @@ struct Visited {
   std::string text() const { return result->row.scenario + " " + text_of(result->row.subject); }
 };
 
-void warm_up(std::vector<Visited>& rows, const Discipline& discipline, const Progress& progress) {
+void warm_up(std::vector<Visited>& rows, const Procedure& procedure, const Progress& progress) {
   for (Visited& v : rows) {
     progress("warming up, " + v.text(), 0.0);
-    v.visitor.calibrate(discipline.sample_seconds);
+    v.visitor.calibrate(procedure.sample_seconds);
     const Stopwatch watch;
     v.visitor.visit();
     v.seconds = watch.seconds();
@@ -174,9 +174,9 @@ double fastest_value(const Result& result) {
   return value_of(result, seconds, yardstick, baseline_seconds);
 }
 
-Measurements measure(const std::vector<Row>& rows, const Discipline& discipline, const Progress& progress) {
+Measurements measure(const std::vector<Row>& rows, const Procedure& procedure, const Progress& progress) {
   const Stopwatch whole;
-  Measurements m{.results = {}, .yardsticks = Yardsticks(discipline.yardstick_seconds)};
+  Measurements m{.results = {}, .yardsticks = Yardsticks(procedure.yardstick_seconds)};
   std::vector<Case> cases;
   for (const Row& row : rows) {
     Result& result = m.results.emplace_back();
@@ -187,7 +187,7 @@ Measurements measure(const std::vector<Row>& rows, const Discipline& discipline,
     if (row.baseline) cases.push_back(*row.baseline);
   }
   progress("arrays", 0.0);
-  const Arrays arrays(cases, discipline.seed);
+  const Arrays arrays(cases, procedure.seed);
 
   std::vector<Visited> once, often;
   for (Result& result : m.results) {
@@ -199,11 +199,11 @@ Measurements measure(const std::vector<Row>& rows, const Discipline& discipline,
     progress(v.text(), 0.0);
     v.result->repeats.push_back(v.visitor.visit());
   }
-  warm_up(often, discipline, progress);
-  const std::int64_t target = discipline.target != 0 ? discipline.target : machine().target_bits.front();
-  for (int round = 1; round <= discipline.repeats; ++round) {
+  warm_up(often, procedure, progress);
+  const std::int64_t target = procedure.target != 0 ? procedure.target : machine().target_bits.front();
+  for (int round = 1; round <= procedure.repeats; ++round) {
     for (const DType dtype : {DType::f32, DType::f64}) m.yardsticks.fma(dtype, target, 1);  // told by every run
-    run_round(often, discipline.repeats - round, whole, progress);
+    run_round(often, procedure.repeats - round, whole, progress);
   }
   m.seconds = whole.seconds();
   return m;

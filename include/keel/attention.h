@@ -111,7 +111,9 @@ struct HeadStatistics {
 // What attention can report beside its output, each computed only when a view is given, and in the same pass but for
 // key_sums.
 // Row statistics are (B, H_q, N_q) in f32 (f64 for f64 inputs), `visible` in i64. A fully masked row has lse and
-// max_logit −inf and 0 in all others. A row with a visible NaN has NaN in all but `visible`.
+// max_logit −inf and 0 in all others. A row with a visible NaN has NaN in all but `visible`. In logit_mean and
+// logit_var scores at or below −2^64 count as masked: keys that a finite bias (−1e30, the lowest float) masks in all
+// but name.
 struct Outputs {
   MutableRowView lse{};               // log of the softmax's denominator, sink included: weight = exp(s − lse)
   MutableRowView max_logit{};         // largest visible score

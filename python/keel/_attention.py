@@ -36,8 +36,8 @@ class RowStats(NamedTuple):
     max_logit    largest visible score
     entropy      of the softmax, in nats
     max_weight   largest weight
-    logit_mean   mean of the visible scores
-    logit_var    variance of the visible scores
+    logit_mean   mean of the visible scores above -2^64: masks that are finite biases are left out
+    logit_var    variance of the same
     visible      how many keys the row sees (int64)
     heads        HeadStats
     """

@@ -231,7 +231,7 @@ std::string bench_table(const bench::Measurements& m) {
   return text + '\n' + table_text(rows);
 }
 
-nlohmann::ordered_json bench_json(const bench::Measurements& m, const bench::Discipline& discipline, bool quick) {
+nlohmann::ordered_json bench_json(const bench::Measurements& m, const bench::Procedure& procedure, bool quick) {
   const Machine& facts = machine();
   Json json = {{"keel", version()},
                {"machine",
@@ -242,11 +242,11 @@ nlohmann::ordered_json bench_json(const bench::Measurements& m, const bench::Dis
                  {"l2_bytes", facts.l2_bytes},
                  {"l3_bytes", facts.l3_bytes}}},
                {"settings",
-                {{"repeats", discipline.repeats},
+                {{"repeats", procedure.repeats},
                  {"quick", quick},
-                 {"seed", discipline.seed},
-                 {"sample_seconds", discipline.sample_seconds},
-                 {"yardstick_seconds", discipline.yardstick_seconds}}},
+                 {"seed", procedure.seed},
+                 {"sample_seconds", procedure.sample_seconds},
+                 {"yardstick_seconds", procedure.yardstick_seconds}}},
                {"seconds", m.seconds},
                {"yardsticks", Json::array()},
                {"rows", Json::array()}};

@@ -37,9 +37,10 @@ HWY_INLINE void WriteStatistics(const ForwardHead& head, std::int64_t g, std::in
     put(head.entropy, masked ? 0.0 : entropy < 0 ? 0.0 : entropy);
   }
   if (head.logit_mean.data != nullptr || head.logit_var.data != nullptr) {
-    const bool whole = state.counted == static_cast<double>(state.visible);  // else a visible score is −inf, or all NaN
-    put(head.logit_mean, masked ? 0.0 : std::isnan(max) ? NAN : whole ? state.mean * kLn2 : state.mean - INFINITY);
-    put(head.logit_var, masked ? 0.0 : whole ? state.squares / state.counted * kLn2 * kLn2 : NAN);
+    const bool undefined = !masked && !(max > -INFINITY);  // a NaN, or nothing but −inf by arithmetic
+    const bool none = state.counted == 0;
+    put(head.logit_mean, undefined ? NAN : none ? 0.0 : state.mean * kLn2);
+    put(head.logit_var, undefined ? NAN : none ? 0.0 : state.squares / state.counted * kLn2 * kLn2);
   }
   if (head.visible.data != nullptr) {
     static_cast<std::int64_t*>(head.visible.data)[g * head.visible.head_stride + i * head.visible.row_stride] =

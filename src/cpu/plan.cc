@@ -9,6 +9,7 @@
 #include "cpu/backend.h"
 #include "cpu/key_sums.h"
 #include "cpu/merge_plan.h"
+#include "cpu/round.h"
 
 namespace keel::cpu {
 namespace {
@@ -21,8 +22,6 @@ constexpr double kWakeFlops = 2e6;           // waking another thread costs abou
 constexpr double kCallFlops = 1.5e5;  // and calling a team, which waits awake for a while, as this many per thread
 constexpr std::int64_t kKeyBlock = 512;
 constexpr std::int64_t kKeyChunk = 4096;
-
-std::int64_t round_up(std::int64_t n, std::int64_t multiple) { return hwy::DivCeil(n, multiple) * multiple; }
 
 // Keys per block: every strip of rows reads k and v of the block again, so they should stay in half the second-level
 // cache. A function of the head sizes and the machine alone, never of the number of queries, because the order of sums
@@ -38,7 +37,7 @@ std::int64_t choose_key_block(std::int64_t bytes_per_key, const Machine& machine
 std::int64_t choose_row_block(std::int64_t rows, std::int64_t heads, int threads) {
   std::int64_t block = kMaxRows;
   if (threads > 1) block = std::min(block, std::max(kMinRows, hwy::DivCeil(rows * heads, kTasksPerThread * threads)));
-  return round_up(std::clamp<std::int64_t>(block, 1, std::max<std::int64_t>(rows, 1)), kRowGranule);
+  return RoundUp(std::clamp<std::int64_t>(block, 1, std::max<std::int64_t>(rows, 1)), kRowGranule);
 }
 
 // How large a problem is.
@@ -105,8 +104,8 @@ Tiles choose_tiles(const Problem& p, const Planning& planning, const Extent& ext
   const std::int64_t item = size_of(accumulation_dtype(p.dtype));
   Tiles tiles;
   tiles.key_block = forced.key_block > 0 ? forced.key_block : choose_key_block((p.d_k + p.d_v) * item, machine);
-  tiles.key_chunk = round_up(forced.key_chunk > 0 ? forced.key_chunk : kKeyChunk, tiles.key_block);
-  tiles.row_block = forced.row_block > 0 ? round_up(forced.row_block, kRowGranule)
+  tiles.key_chunk = RoundUp(forced.key_chunk > 0 ? forced.key_chunk : kKeyChunk, tiles.key_block);
+  tiles.row_block = forced.row_block > 0 ? RoundUp(forced.row_block, kRowGranule)
                                          : choose_row_block(extent.rows, extent.heads, threads);
   because("blocks of ", tiles.row_block, " rows by ", tiles.key_block, " keys: (", p.d_k, " + ", p.d_v, ") × ", item,
           " bytes per key in a second-level cache of ", machine.l2_bytes / 1024, " KiB");
@@ -128,7 +127,7 @@ Tiles choose_backward_tiles(const Problem& p, const Planning& planning, const Ex
     return keys * (3 * p.d_k + 2 * p.d_v) * item <= machine.l2_bytes * 2 / 3;
   };
   tiles.key_block = extent.keys / 384 >= 4 && fits(384) ? 384 : fits(192) ? 192 : fits(128) ? 128 : 64;
-  if (forced.row_block > 0) tiles.row_block = round_up(forced.row_block, kRowGranule);
+  if (forced.row_block > 0) tiles.row_block = RoundUp(forced.row_block, kRowGranule);
   if (forced.key_block > 0) tiles.key_block = forced.key_block;
   tiles.key_chunk = tiles.key_block;
   because("blocks of ", tiles.row_block, " rows by ", tiles.key_block, " keys: (3 × ", p.d_k, " + 2 × ", p.d_v, ") × ",

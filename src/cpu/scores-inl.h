@@ -84,7 +84,7 @@ class ScoreRows {
   Range Score(const Strip& strip, std::int64_t first) const {
     const auto& [r, rows, needed, tile] = strip;
     const std::int64_t width = scratch_.panel;
-    const Range panels = {needed.begin / width, (needed.end + width - 1) / width};
+    const Range panels = {needed.begin / width, hwy::DivCeil(needed.end, width)};
     std::int64_t panel = panels.begin;
     if (rows_ <= kRowTile) panel += StreamScores(rows, needed, first);
     for (; panel < panels.end; ++panel) {
@@ -94,15 +94,20 @@ class ScoreRows {
         PackPanel<T>(call_.dtype, head_.k, j, keys, call_.d_k, width, packed);
         scratch_.packed[panel] = 1;
       }
-      AskForDenseTerms(call_, head_, row_begin_ + r, rows, needed, first, panel * width);
+      PrefetchDenseTerms(call_, head_, row_begin_ + r, rows, needed, first, panel * width);
       // Of a tile's last panel only the vectors that hold a key; what else s has there is hidden with the masks.
       for (std::int64_t x = 0; x < rows; x += kRowTile) {
         const Range seen = Clip(tile[x / kRowTile], {panel * width, (panel + 1) * width});
         if (seen.empty()) continue;
-        const std::int64_t vectors = (seen.end - panel * width + scratch_.lanes - 1) / scratch_.lanes;
-        Scores<T>(static_cast<int>(std::min<std::int64_t>(kRowTile, rows - x)), scratch_.q + (r + x) * scratch_.ldq,
-                  scratch_.ldq, packed, call_.d_k, vectors, scratch_.s + x * scratch_.lds + panel * width,
-                  scratch_.lds);
+        const Product<T> scores = {.rows = static_cast<int>(std::min<std::int64_t>(kRowTile, rows - x)),
+                                   .a = scratch_.q + (r + x) * scratch_.ldq,
+                                   .lda = scratch_.ldq,
+                                   .b = packed,
+                                   .ldb = width,
+                                   .k = call_.d_k,
+                                   .c = scratch_.s + x * scratch_.lds + panel * width,
+                                   .ldc = scratch_.lds};
+        MultiplyMatrices<Into::kSet, false>(scores, hwy::DivCeil(seen.end - panel * width, scratch_.lanes));
       }
     }
     return {panels.begin * width, panels.end * width};
@@ -123,14 +128,25 @@ class ScoreRows {
     const std::int64_t begin = needed.begin / scratch_.panel * scratch_.panel;
     std::int64_t done = 0;
     WithType<T>(call_.dtype, [&](auto* type) {
+      using S = std::remove_const_t<std::remove_pointer_t<decltype(type)>>;
       const Rows& from = head_.k;
-      const auto* const k = static_cast<decltype(type)>(from.data) + (first + begin) * from.row_stride;
-      const int few = static_cast<int>(rows);
-      done = StreamedScores(few, scratch_.q_columns, k, from.row_stride, from.column_stride, call_.d_k,
-                            (needed.end - begin) / scratch_.panel * scratch_.panel, scratch_.s + begin, scratch_.lds);
-      if (const std::int64_t left = needed.end - begin - done; left > 0 && left <= kFewKeys) {
-        FewScores(few, scratch_.q, scratch_.ldq, k + done * from.row_stride, from.row_stride, from.column_stride,
-                  call_.d_k, left, scratch_.s + begin + done, scratch_.lds);
+      ScoresInPlace<T, S> scores = {.rows = static_cast<int>(rows),
+                                    .q = scratch_.q_columns,
+                                    .k = static_cast<const S*>(from.data) + (first + begin) * from.row_stride,
+                                    .stride = from.row_stride,
+                                    .column_stride = from.column_stride,
+                                    .d_k = call_.d_k,
+                                    .keys = (needed.end - begin) / scratch_.panel * scratch_.panel,
+                                    .s = scratch_.s + begin,
+                                    .lds = scratch_.lds};
+      done = StreamedScores(scores);
+      if (const std::int64_t left = needed.end - begin - done; left > 0 && left <= kKeysNotWorthPacking) {
+        scores.q = scratch_.q;
+        scores.ldq = scratch_.ldq;
+        scores.k += done * from.row_stride;
+        scores.keys = left;
+        scores.s += done;
+        ScoresOneByOne(scores);
         done += scratch_.panel;
       }
     });

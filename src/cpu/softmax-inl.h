@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/masked_score.h"
 #include "cpu/exp2-inl.h"
 #include "cpu/gemm-inl.h"
 #include "cpu/mask-inl.h"
@@ -20,14 +21,18 @@ namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // A row over the keys so far, scores in units of log 2:
-//   m = max s    l = Σ 2^(s−m)    w = Σ 2^(s−m)·(s−m)    and, over the visible keys, their number, mean and
-//   squares = Σ (s − mean)². What is not asked for stays 0.
+//   m = max s    l = Σ 2^(s−m)    w = Σ 2^(s−m)·(s−m)    visible = the number of keys that masks leave
+// and, over those with scores above kMaskedScore, their number, mean and squares = Σ (s − mean)². What is not asked for
+// stays 0.
 template <class T>
 struct RowState {
   T m, l, w;
   std::int64_t visible;
-  double counted, mean, squares;  // counted: visible scores above −inf
+  double counted, mean, squares;
 };
+
+template <class T>
+constexpr T kLowScore = static_cast<T>(kMaskedScore* kLog2E);
 
 template <class T>
 HWY_INLINE RowState<T> EmptyState() {
@@ -40,8 +45,13 @@ HWY_INLINE void JoinMoments(double counted, double mean, double squares, RowStat
   if (counted == 0) return;
   const double before = state.counted, total = before + counted, delta = mean - state.mean;
   state.counted = total;
+  if (before == 0) {
+    state.mean = mean;
+    state.squares = squares;
+    return;
+  }
   if (!std::isfinite(delta)) {  // an infinite score: the mean is infinite or NaN, and nothing spreads around it
-    state.mean = (before > 0 ? state.mean * (before / total) : 0.0) + mean * (counted / total);
+    state.mean = state.mean * (before / total) + mean * (counted / total);
     state.squares = NAN;
     return;
   }
@@ -49,12 +59,13 @@ HWY_INLINE void JoinMoments(double counted, double mean, double squares, RowStat
   state.mean += delta * (counted / total);
 }
 
-// Moves a state's reference from its m to `m`, never lower; returns the factor that its output must take too.
+// Moves a state's reference from its m to `m`, never lower; returns the factor that its output must take too. Keys that
+// weigh nothing beside `m` are gone: from the lowest float to an ordinary score, l·(m − m') overflows.
 template <class T>
 HWY_INLINE T Raise(RowState<T>& state, T m) {
   if (state.m == m) return 1;
   const T factor = state.m == static_cast<T>(-INFINITY) ? T{0} : Exp2Scalar(state.m - m);
-  if (state.l != 0) state.w = factor * (state.w + state.l * (state.m - m));
+  state.w = factor == 0 ? T{0} : factor * (state.w + state.l * (state.m - m));
   state.l *= factor;
   state.m = m;
   return factor;
@@ -79,36 +90,54 @@ HWY_INLINE T MaxOfBlock(const T* HWY_RESTRICT s, Range computed) {
   return hn::GetLane(hn::MaxOfLanes(d, hn::Max(m0, m1)));
 }
 
-// The number, mean and spread of a block's scores above −inf, reckoned from `top`, the largest: near each other, they
-// then keep their differences however far from 0 they are.
+// The same sums in float64, for scores whose squares float cannot hold.
+template <class T>
+HWY_NOINLINE void AddHugeMoments(const T* s, Range computed, T top, double counted, RowState<T>& state) {
+  const double from = top;
+  double mean = 0, squares = 0;
+  for (std::int64_t x = computed.begin; x < computed.end; ++x) {
+    if (!(s[x] <= kLowScore<T>)) mean += (s[x] - from) / counted;
+  }
+  for (std::int64_t x = computed.begin; x < computed.end; ++x) {
+    const double delta = s[x] - from - mean;
+    if (!(s[x] <= kLowScore<T>)) squares += delta * delta;
+  }
+  JoinMoments(counted, from + mean, squares, state);
+}
+
+// The number, mean and spread of a block's scores above kMaskedScore, reckoned from `top`, the largest of all: near
+// each other, they then keep their differences however far from 0 they are.
 template <class T>
 HWY_INLINE void AddMoments(const T* HWY_RESTRICT s, Range computed, T top, RowState<T>& state) {
   const hn::ScalableTag<T> d;
   const auto n = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto hidden = hn::Set(d, static_cast<T>(-INFINITY)), from = hn::Set(d, top);
+  const auto low = hn::Set(d, kLowScore<T>), from = hn::Set(d, top);
   auto sum = hn::Zero(d), number = hn::Zero(d), squares = hn::Zero(d), off = hn::Zero(d);
   for (std::int64_t x = computed.begin; x < computed.end; x += n) {
     const auto v = hn::Load(d, s + x);
-    const auto seen = hn::Ne(v, hidden);
-    sum = hn::Add(sum, hn::IfThenElseZero(seen, hn::Sub(v, from)));
-    number = hn::Add(number, hn::IfThenElseZero(seen, hn::Set(d, T{1})));
+    const auto left_out = hn::Le(v, low);
+    sum = hn::Add(sum, hn::IfThenZeroElse(left_out, hn::Sub(v, from)));
+    number = hn::Add(number, hn::IfThenZeroElse(left_out, hn::Set(d, T{1})));
   }
   const double counted = hn::GetLane(hn::SumOfLanes(d, number));
   if (top == static_cast<T>(INFINITY)) return JoinMoments(counted, HasNaN(s, computed) ? NAN : INFINITY, NAN, state);
   const T mean = hn::GetLane(hn::SumOfLanes(d, sum)) / static_cast<T>(counted);
   for (std::int64_t x = computed.begin; x < computed.end; x += n) {
     const auto v = hn::Load(d, s + x);
-    const auto delta = hn::IfThenElseZero(hn::Ne(v, hidden), hn::Sub(hn::Sub(v, from), hn::Set(d, mean)));
+    const auto delta = hn::IfThenZeroElse(hn::Le(v, low), hn::Sub(hn::Sub(v, from), hn::Set(d, mean)));
     squares = hn::MulAdd(delta, delta, squares);
     off = hn::Add(off, delta);  // 0 but for the rounding of mean, which it corrects
   }
+  const double all_squares = hn::GetLane(hn::SumOfLanes(d, squares));
+  if (!std::isfinite(all_squares)) return AddHugeMoments(s, computed, top, counted, state);
   const double shift = static_cast<double>(hn::GetLane(hn::SumOfLanes(d, off))) / counted;
-  const double around = static_cast<double>(hn::GetLane(hn::SumOfLanes(d, squares))) - counted * shift * shift;
-  JoinMoments(counted, static_cast<double>(top) + static_cast<double>(mean) + shift, around, state);
+  JoinMoments(counted, static_cast<double>(top) + static_cast<double>(mean) + shift,
+              all_squares - counted * shift * shift, state);
 }
 
 // The same in one pass for a block that the row sees all of. Reckoned from the mean of its first scores, the sum of
-// squares hardly exceeds the spread. False, and nothing done, where a score is not finite.
+// squares hardly exceeds the spread. False, and nothing done, where a score may be at or below kMaskedScore, or is
+// huge, or not finite: near ≥ −2^62 and |s − near| < 2^63 leave s above −2^64.
 template <class T>
 HWY_INLINE bool AddWholeMoments(const T* HWY_RESTRICT s, Range computed, RowState<T>& state) {
   const hn::ScalableTag<T> d;
@@ -117,6 +146,7 @@ HWY_INLINE bool AddWholeMoments(const T* HWY_RESTRICT s, Range computed, RowStat
   const std::int64_t first = std::max<std::int64_t>(2 * n, 16);  // a block has 64 keys at least
   for (std::int64_t x = computed.begin; x < computed.begin + first; x += n) sum0 = hn::Add(sum0, hn::Load(d, s + x));
   const T near = hn::GetLane(hn::SumOfLanes(d, sum0)) / static_cast<T>(first);
+  if (!(near >= static_cast<T>(-0x1p62))) return false;
   const auto from = hn::Set(d, near);
   sum0 = sum1;
   for (std::int64_t x = computed.begin; x < computed.end; x += 2 * n) {
@@ -128,7 +158,7 @@ HWY_INLINE bool AddWholeMoments(const T* HWY_RESTRICT s, Range computed, RowStat
   }
   const double sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(sum0, sum1)));
   const double squares = hn::GetLane(hn::SumOfLanes(d, hn::Add(squares0, squares1)));
-  if (!std::isfinite(sum) || !std::isfinite(squares)) return false;
+  if (!(squares < 0x1p126)) return false;
   const auto counted = static_cast<double>(computed.end - computed.begin);
   JoinMoments(counted, static_cast<double>(near) + sum / counted, std::max(squares - sum * (sum / counted), 0.0),
               state);
@@ -150,7 +180,8 @@ HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, Range computed, bool whole, T top, Row
     return 1;
   }
   if constexpr (kMoments) {
-    if (!(whole && AddWholeMoments(s, computed, state))) AddMoments(s, computed, top, state);
+    const bool counts = !(top <= kLowScore<T>);
+    if (counts && !(whole && AddWholeMoments(s, computed, state))) AddMoments(s, computed, top, state);
   }
   const T factor = top <= state.m ? T{1} : Raise(state, top);  // a NaN raises, too, and stays
   const V m = hn::Set(d, state.m);

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/masked_score.h"
 #include "reference/reference.h"
 #include "reference/row.h"
 
@@ -20,19 +21,24 @@ void report(const Outputs& out, const Row& row, std::int64_t b, std::int64_t h, 
   put(out.lse, row.lse);
   put(out.max_logit, row.m);
   put(out.max_weight, row.p_max);
-  double entropy = -x_log_x(row.p_sink), mean = 0.0, var = 0.0;
+  double entropy = -x_log_x(row.p_sink);
   for (const double p : row.p) entropy -= x_log_x(p);
+  put(out.entropy, masked ? 0.0 : entropy);
+
+  const auto counts = [&](std::size_t j) { return row.visible[j] && !(row.s[j] <= kMaskedScore); };
   const double from = std::isfinite(row.m) ? row.m : 0.0;  // equal scores then have variance 0, however large they are
+  double number = 0.0, mean = 0.0, var = 0.0;
+  for (std::size_t j = 0; j < row.s.size(); ++j) number += counts(j) ? 1.0 : 0.0;
   for (std::size_t j = 0; j < row.s.size(); ++j) {
-    if (row.visible[j]) mean += (row.s[j] - from) / static_cast<double>(row.count);
+    if (counts(j)) mean += (row.s[j] - from) / number;
   }
   for (std::size_t j = 0; j < row.s.size(); ++j) {
     const double d = row.s[j] - from - mean;
-    if (row.visible[j]) var += d * d / static_cast<double>(row.count);
+    if (counts(j)) var += d * d / number;
   }
-  put(out.entropy, masked ? 0.0 : entropy);
-  put(out.logit_mean, masked ? 0.0 : from + mean);
-  put(out.logit_var, var);
+  const bool undefined = !masked && row.m == -INFINITY;  // nothing but −inf, by arithmetic
+  put(out.logit_mean, undefined ? NAN : number == 0.0 ? 0.0 : from + mean);
+  put(out.logit_var, undefined ? NAN : var);
 }
 
 // Σ_i p_ij for the keys of one head of one entry.

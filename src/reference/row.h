@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "core/dropout.h"
@@ -53,6 +55,16 @@ inline bool allowed(const Problem& problem, std::int64_t b, std::int64_t h, std:
   return !(o.bias.given() && load_at(o.bias, b, h, i, j) == -INFINITY);
 }
 
+// The bias of key j for query i. Kernels keep scores in units of log 2, where a finite bias stays finite: beyond what
+// the type of sums can hold there, ±2.36e38 in f32, it counts as that.
+inline double bias_at(const Problem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
+  const double bias = load_at(problem.options.bias, b, h, i, j);
+  const double most = accumulation_dtype(problem.dtype) == DType::f64 ? std::numeric_limits<double>::max()
+                                                                      : std::numeric_limits<float>::max();
+  constexpr double kLn2 = 0.693147180559945309417;
+  return std::isinf(bias) ? bias : std::clamp(bias, -most * kLn2, most * kLn2);
+}
+
 // Row i of entry e, head h; q (d_k) and k (k_len, d_k) as float64. Pass numbers are those of backward.cc.
 inline void compute_row(const Problem& problem, std::int64_t e, std::int64_t h, std::int64_t i, const double* q,
                         const double* k, Row& row) {
@@ -87,7 +99,7 @@ inline void compute_row(const Problem& problem, std::int64_t e, std::int64_t h, 
       s = *o.softcap * t;
       row.slope[j] = 1.0 - t * t;
     }
-    if (o.bias.given()) s += load_at(o.bias, b, h, iq, jk);
+    if (o.bias.given()) s += bias_at(problem, b, h, iq, jk);
     if (o.alibi.given()) s -= alibi * static_cast<double>(std::abs(at - j));
     row.visible[j] = 1;
     row.dot[j] = dot;

@@ -228,8 +228,11 @@ struct CBackward : Backward {
 struct CMerge : Merge {
   CMerge() {
     call = [this] {
-      std::array<keel_partial, 3> list;
-      for (std::size_t i = 0; i < list.size(); ++i) list[i] = {.out = to_c(parts[i].out), .lse = to_c(parts[i].lse)};
+      std::array<keel_partial, 3> list{};
+      for (std::size_t i = 0; i < list.size(); ++i) {
+        list[i].out = to_c(parts[i].out);
+        list[i].lse = to_c(parts[i].lse);
+      }
       const keel_view out_view = to_c(out());
       keel_outputs outputs;
       keel_outputs_init(&outputs);

@@ -34,7 +34,7 @@ TEST(Yardsticks, KeepWhatTheyMeasureByKind) {
   EXPECT_EQ(measured.at({Yardsticks::What::fma, DType::f64, target, 2}).size(), 2u);
 }
 
-constexpr Discipline kShort{.repeats = 3, .sample_seconds = 1e-4, .yardstick_seconds = 1e-4};
+constexpr Procedure kShort{.repeats = 3, .sample_seconds = 1e-4, .yardstick_seconds = 1e-4};
 
 Case tiny(std::int64_t n) { return {.q_heads = 1, .kv_heads = 1, .n_q = n, .n_k = n, .d = 16}; }
 

@@ -18,11 +18,13 @@ const char* name_of(MaskKind x) {
   return names[static_cast<int>(x)];
 }
 const char* name_of(BiasKind x) {
-  constexpr const char* names[] = {"none", "normal", "minus_inf", "minus_1e30"};
+  constexpr const char* names[] = {"none",     "normal",    "minus_inf",    "minus_1e30",
+                                   "plus_inf", "scattered", "left_padding", "right_padding"};
   return names[static_cast<int>(x)];
 }
 const char* name_of(Values x) {
-  constexpr const char* names[] = {"normal", "flat", "huge", "extreme", "nan_hidden", "nan_visible", "inf_visible"};
+  constexpr const char* names[] = {"normal",      "flat",       "huge",        "extreme",
+                                   "overflowing", "nan_hidden", "nan_visible", "inf_visible"};
   return names[static_cast<int>(x)];
 }
 
@@ -59,7 +61,9 @@ std::string describe(const Case& c) {
   if (c.softcap) text << ", softcap " << *c.softcap;
   if (c.mask != MaskKind::none) text << ", mask " << name_of(c.mask) << " " << text_of(c.mask_broadcast);
   if (c.bias != BiasKind::none) {
-    text << ", bias " << name_of(c.bias) << (c.bias_f32 ? " f32 " : " ") << text_of(c.bias_broadcast);
+    text << ", bias " << name_of(c.bias) << (c.bias_f32 ? " f32 " : " ");
+    if (has_bias_low(c)) text << c.bias_low << " ";
+    text << text_of(c.bias_broadcast);
   }
   if (c.causal != Causal::none) text << ", causal " << (c.causal == Causal::top_left ? "top_left" : "bottom_right");
   if (c.window.left != Window::kUnbounded || c.window.right != Window::kUnbounded) {

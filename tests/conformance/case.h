@@ -1,7 +1,9 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,13 +38,22 @@ enum class BiasKind {
   normal,
   minus_inf,   // some −inf, and every fifth key so for all queries
   minus_1e30,  // one query has −1e30 everywhere: not masked
+  plus_inf,    // one query has +inf at one key
+
+  // Masks in all but name: keys have Case::bias_low, the others normal numbers.
+  scattered,      // some, and every fifth key for all queries
+  left_padding,   // the first keys of each batch entry, up to all of them
+  right_padding,  // the last keys, likewise
 };
+
+inline constexpr double kLowest = std::numeric_limits<double>::lowest();
 
 enum class Values {
   normal,
   flat,         // all scores equal
   huge,         // scores about ±1e4
   extreme,      // scores about ±1e15 (±1e6 in f16)
+  overflowing,  // scores about ±1e30, whose squares f32 cannot hold (±1e6 in f16)
   nan_hidden,   // NaN and Inf in each row of q, k and v that the masks hide
   nan_visible,  // NaN in a row of k and in a row of v
   inf_visible,  // Inf in a row of k
@@ -71,7 +82,8 @@ struct Case {
   MaskKind mask = MaskKind::none;
   Broadcast mask_broadcast;
   BiasKind bias = BiasKind::none;
-  bool bias_f32 = false;  // else q's dtype
+  bool bias_f32 = false;        // else q's dtype
+  double bias_low = -INFINITY;  // or a number, at least the lowest of the bias's dtype: kLowest
   Broadcast bias_broadcast;
   Causal causal = Causal::none;
   Window window;
@@ -96,12 +108,22 @@ struct Case {
   std::vector<std::string> features;  // "factor=level" of what the table combines; empty for cases written by hand
 };
 
-// Every field that differs from the default, for failure messages.
-// Whether an lse rounded to its dtype still tells the weights: not beside infinite or huge scores.
-inline bool lse_tells_weights(const Case& c) {
-  return c.values != Values::extreme && c.values != Values::inf_visible && c.bias != BiasKind::minus_1e30;
+inline bool has_bias_low(const Case& c) {
+  return c.bias == BiasKind::scattered || c.bias == BiasKind::left_padding || c.bias == BiasKind::right_padding;
 }
 
+// Whether a row may have nothing but scores so low that they are equal in any dtype.
+inline bool hides_by_number(const Case& c) {
+  return c.bias == BiasKind::minus_1e30 || (has_bias_low(c) && std::isfinite(c.bias_low));
+}
+
+// Whether an lse rounded to its dtype still tells the weights: not beside infinite or huge scores.
+inline bool lse_tells_weights(const Case& c) {
+  return c.values != Values::extreme && c.values != Values::overflowing && c.values != Values::inf_visible &&
+         c.bias != BiasKind::plus_inf && !hides_by_number(c);
+}
+
+// Every field that differs from the default, for failure messages.
 std::string describe(const Case& c);
 
 }  // namespace keel::conformance

@@ -47,13 +47,14 @@ std::string values_at(const Dense& got, const Dense& want, std::size_t at) {
 }
 
 // Shapes, NaN and infinities. What is left to compare is finite on both sides. The mean and variance of scores of which
-// one is infinite may be NaN as well as infinite (`loose`).
+// one is infinite may be NaN as well as infinite (`loose`); of finite ones they are infinite only where they overflow.
 std::string special_mismatch(const char* name, const Dense& got, const Dense& want, DType stored, bool loose = false) {
   if (got.shape != want.shape || got.values.size() != want.values.size()) return format("%s: wrong shape\n", name);
   for (std::size_t at = 0; at < want.values.size(); ++at) {
     const double expected = within(want.values[at], stored), value = got.values[at];
     bool same = std::isfinite(expected) == std::isfinite(value);
-    if (!std::isfinite(expected) && !loose) same = std::isnan(expected) ? std::isnan(value) : value == expected;
+    const bool either = loose && !std::isfinite(want.values[at]);
+    if (!std::isfinite(expected) && !either) same = std::isnan(expected) ? std::isnan(value) : value == expected;
     if (!same) return name + values_at(got, want, at);
   }
   return {};
@@ -192,21 +193,21 @@ std::string head_mismatch(const Problem& p, std::span<const HeadStatistics> got,
       least += weight > threshold + t.statistic + extra ? 1.0 : 0.0;
     }
     const auto rows = static_cast<double>(std::max<std::int64_t>(y.rows, 1));
+    const bool same_share = std::isnan(y.saturated)
+                                ? std::isnan(x.saturated)
+                                : x.saturated * rows >= least - 0.5 && x.saturated * rows <= most + 0.5;
     const auto differs = [&](double value, double want, Statistic kind) {
       if (!std::isfinite(want)) return !(std::isnan(want) ? std::isnan(value) : value == want);
       // an entropy is divided by ln(outcomes) ≥ ln 2, hence the 2
       return !(std::fabs(value - want) <=
                2.0 * t.statistic * (1.0 + std::fabs(want)) + 2.0 * extra_of(kind, t, a, want));
     };
-    const bool saturated_as_expected = std::isnan(y.saturated)
-                                           ? std::isnan(x.saturated)
-                                           : x.saturated * rows >= least - 0.5 && x.saturated * rows <= most + 0.5;
     const char* wrong = x.rows != y.rows                                                          ? "rows"
                         : differs(x.max_logit, y.max_logit, Statistic::score)                     ? "max_logit"
                         : differs(x.mean_entropy, y.mean_entropy, Statistic::bounded)             ? "mean_entropy"
                         : differs(x.min_entropy, y.min_entropy, Statistic::bounded)               ? "min_entropy"
                         : differs(x.normalised_entropy, y.normalised_entropy, Statistic::bounded) ? "normalised_entropy"
-                        : !saturated_as_expected                                                  ? "saturated"
+                        : !same_share                                                             ? "saturated"
                                                                                                   : nullptr;
     if (wrong == nullptr) continue;
     return format(
@@ -277,12 +278,13 @@ std::string forward_mismatch(const Instance& instance, const Forward& run) {
     }
   }
   const Scores scores = [&]() -> const Dense& { return magnitudes().score; };
+  const Scores counted = [&]() -> const Dense& { return magnitudes().counted; };
   text += statistic_mismatch("lse", m.lse, e.lse, t, Statistic::score, scores);
   text += statistic_mismatch("max_logit", m.max_logit, e.max_logit, t, Statistic::score, scores);
   text += statistic_mismatch("entropy", m.entropy, e.entropy, t, Statistic::bounded, scores);
   text += statistic_mismatch("max_weight", m.max_weight, e.max_weight, t, Statistic::bounded, scores);
-  text += statistic_mismatch("logit_mean", m.logit_mean, e.logit_mean, t, Statistic::mean, scores);
-  text += statistic_mismatch("logit_var", m.logit_var, e.logit_var, t, Statistic::variance, scores);
+  text += statistic_mismatch("logit_mean", m.logit_mean, e.logit_mean, t, Statistic::mean, counted);
+  text += statistic_mismatch("logit_var", m.logit_var, e.logit_var, t, Statistic::variance, counted);
   if (m.visible.exists() && read(m.visible.rows()).values != e.visible.values) text += "visible: differs\n";
   text += head_mismatch(p, outputs.heads, e, t, outputs.saturation_threshold, scores);
   return text;

@@ -62,10 +62,12 @@ TEST(Tolerances, HoldForAStreamingKernelOverTheTable) {
 TEST(Tolerances, HoldForAStreamingKernelOverRandomProblems) {
   for (const std::uint64_t seed : seeds(300)) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    const Instance instance(random_case(seed));
-    expect_matches_oracle(instance, streaming_attention);
-    if (lse_tells_weights(instance.description())) {  // all it starts from
-      expect_gradients_match_oracle(instance, streaming_attention_backward);
+    for (const Case& c : {random_case(seed), random_case_with_masking_bias(seed)}) {
+      const Instance instance(c);
+      expect_matches_oracle(instance, streaming_attention);
+      if (lse_tells_weights(c)) {  // all it starts from
+        expect_gradients_match_oracle(instance, streaming_attention_backward);
+      }
     }
   }
 }

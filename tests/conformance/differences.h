@@ -22,7 +22,8 @@ inline Case gradient_case(std::uint64_t seed) {
   Case c = random_case(seed, 1500);
   c.dtype = DType::f64;
   if (c.values != Values::nan_hidden && c.values != Values::flat) c.values = Values::normal;
-  if (c.bias == BiasKind::minus_1e30) c.bias = BiasKind::normal;
+  if (c.bias == BiasKind::minus_1e30 || c.bias == BiasKind::plus_inf) c.bias = BiasKind::normal;
+  c.bias_low = -INFINITY;
   c.bias_f32 = false;
   c.gradients = true;
   return c;

@@ -108,6 +108,9 @@ Factor bias_factor() {
   const auto bias = [](BiasKind kind, bool f32, Broadcast broadcast) {
     return [=](Case& c) { c.bias = kind, c.bias_f32 = f32, c.bias_broadcast = broadcast; };
   };
+  const auto low = [](BiasKind kind, Broadcast broadcast) {
+    return [=](Case& c) { c.bias = kind, c.bias_low = kLowest, c.bias_broadcast = broadcast; };
+  };
   return {"bias",
           {{"none", [](Case&) {}},
            {"full", bias(BiasKind::normal, false, {})},
@@ -116,7 +119,10 @@ Factor bias_factor() {
            {"over_all_but_keys", bias(BiasKind::normal, true, {.b = true, .h = true, .q = true})},
            {"by_stride", bias(BiasKind::normal, false, {.b = true, .k = true, .by_stride = true})},
            {"minus_inf", bias(BiasKind::minus_inf, false, {.h = true})},
-           {"minus_1e30", bias(BiasKind::minus_1e30, true, {.b = true, .h = true})}}};
+           {"minus_1e30", bias(BiasKind::minus_1e30, true, {.b = true, .h = true})},
+           {"lowest", low(BiasKind::scattered, {.h = true})},
+           {"lowest_on_the_left", low(BiasKind::left_padding, {.h = true, .q = true})},
+           {"lowest_on_the_right", low(BiasKind::right_padding, {.h = true, .q = true, .by_stride = true})}}};
 }
 
 Factor causal_factor() {
@@ -164,7 +170,8 @@ Factor value_factor() {
           {{"normal", values(Values::normal)},
            {"flat", values(Values::flat)},
            {"huge", values(Values::huge)},
-           {"extreme", [](Case& c) { c.values = Values::extreme; }},
+           {"extreme", values(Values::extreme)},
+           {"overflowing", values(Values::overflowing)},
            {"nan_hidden", values(Values::nan_hidden)},
            {"nan_visible", values(Values::nan_visible)},
            {"inf_visible", [](Case& c) { c.values = Values::inf_visible; }}}};

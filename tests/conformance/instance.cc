@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "conformance/expected.h"
 #include "conformance/generator.h"
@@ -15,7 +16,7 @@ namespace {
 using Shape4 = std::array<std::int64_t, 4>;
 using Shape3 = std::array<std::int64_t, 3>;
 
-enum Stream : std::uint64_t { kQ = 1, kK, kV, kScale, kMask, kBias, kSinks, kDout, kDlse };
+enum Stream : std::uint64_t { kQ = 1, kK, kV, kScale, kMask, kBias, kSinks, kDout, kDlse, kPadding };
 
 Shape4 strides_of(Storage storage, const Shape4& shape) {
   const auto [b, h, n, d] = shape;
@@ -81,9 +82,23 @@ void fill(const MutableTensorView& x, Make make) {
 // The factor on standard normal q and k that gives the scores their size. Beside a bias of −1e30 they stay below its
 // last place in float64, so that every dtype sees the same.
 double magnitude_of(const Case& c) {
-  if (c.values == Values::huge || (c.values == Values::extreme && c.bias == BiasKind::minus_1e30)) return 100.0;
-  if (c.values == Values::extreme) return c.dtype == DType::f16 ? 1e3 : std::sqrt(1e15);
-  return 1.0;
+  const bool extreme = c.values == Values::extreme || c.values == Values::overflowing;
+  if (c.values == Values::huge || (extreme && hides_by_number(c))) return 100.0;
+  if (!extreme) return 1.0;
+  return c.dtype == DType::f16 ? 1e3 : std::sqrt(c.values == Values::extreme ? 1e15 : 1e30);
+}
+
+double lowest_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return std::numeric_limits<double>::lowest();
+    case DType::f16:
+      return -65504.0;
+    case DType::bf16:
+      return -0x1.FEp127;
+    default:
+      return std::numeric_limits<float>::lowest();
+  }
 }
 
 }  // namespace
@@ -193,12 +208,21 @@ void Instance::make_bias() {
   const Case& c = case_;
   if (c.bias == BiasKind::none) return;
   const bool f32 = c.bias_f32 || (c.bias == BiasKind::minus_1e30 && c.dtype == DType::f16);  // −1e30 is −inf in f16
-  bias_ = broadcast_array(f32 ? DType::f32 : c.dtype, {c.batch, c.q_heads, c.n_q, c.n_k}, c.bias_broadcast, Array::kNan,
-                          placement_);
-  Generator random(c.seed, kBias);
-  bias_.fill([&](std::int64_t, std::int64_t, std::int64_t i, std::int64_t j) -> double {
+  const DType dtype = f32 ? DType::f32 : c.dtype;
+  bias_ = broadcast_array(dtype, {c.batch, c.q_heads, c.n_q, c.n_k}, c.bias_broadcast, Array::kNan, placement_);
+  const double low = std::isfinite(c.bias_low) ? std::max(c.bias_low, lowest_of(dtype)) : c.bias_low;
+  std::vector<std::int64_t> padding;
+  Generator random(c.seed, kBias), random_padding(c.seed, kPadding);
+  for (std::int64_t b = 0; b < std::max<std::int64_t>(c.batch, 1); ++b)
+    padding.push_back(random_padding.integer(0, c.n_k));
+  bias_.fill([&](std::int64_t b, std::int64_t, std::int64_t i, std::int64_t j) -> double {
     const double value = random.normal();
     const bool drawn = random.chance(0.2);
+    const std::int64_t hidden = padding[static_cast<std::size_t>(b)];
+    if (c.bias == BiasKind::plus_inf && i == c.n_q / 2 && j == c.n_k / 2) return INFINITY;
+    if (c.bias == BiasKind::scattered && (drawn || j % 5 == 1)) return low;
+    if (c.bias == BiasKind::left_padding && j < hidden) return low;
+    if (c.bias == BiasKind::right_padding && j >= c.n_k - hidden) return low;
     if (c.bias == BiasKind::minus_inf && (drawn || j % 5 == 1)) return -INFINITY;
     if (c.bias == BiasKind::minus_1e30 && (i == c.n_q / 2 || c.bias_broadcast.q)) return -1e30;
     return value;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/masked_score.h"
 #include "core/problem.h"
 #include "reference/row.h"
 
@@ -40,10 +41,12 @@ void for_rows(const Problem& p, Visit visit) {
           sized.dot_size[j] = size;
           size *= std::fabs(row.scale);
           if (o.softcap) size = size * row.slope[j] + *o.softcap;
-          if (o.bias.given()) size += std::fabs(load_at(o.bias, entry.batch, h, iq, entry.k_begin + j));
           if (o.alibi.given()) {
             size += std::fabs(load_at(o.alibi, h)) * static_cast<double>(std::abs(i + entry.diagonal - j));
           }
+          const double bias = o.bias.given() ? reference::bias_at(p, entry.batch, h, iq, entry.k_begin + j) : 0.0;
+          size =
+              bias <= kMaskedScore ? 0.0 : size + std::fabs(bias);  // no dtype shows the other terms beside such a bias
           sized.score_size[j] = size;
           if (row.p[j] != 0.0) sized.mean += row.p[j] * size;  // an infinite score of −inf has no weight, and no error
         }
@@ -80,8 +83,7 @@ ForwardMagnitudes compute_magnitudes(const Instance& instance) {
   const ForwardMemory memory = instance.forward_memory();
   const Problem p = problem_of(instance, memory);
   const Expected& e = instance.expected();
-  ForwardMagnitudes m{like(e.out), like(e.weights), like(e.key_sums), e.lse};
-  m.score.values.assign(m.score.values.size(), 0.0);
+  ForwardMagnitudes m{like(e.out), like(e.weights), like(e.key_sums), Dense(e.lse.shape), Dense(e.lse.shape)};
   for_rows(p, [&](const Entry& entry, std::int64_t h, std::int64_t i, const SizedRow& sized) {
     const std::int64_t b = entry.batch, iq = entry.q_begin + i;
     const bool summed = i >= first_summed_row(entry, instance.description().key_sum_rows);
@@ -90,7 +92,9 @@ ForwardMagnitudes compute_magnitudes(const Instance& instance) {
       const std::int64_t jk = entry.k_begin + j;
       const double w = sized.row.p[j] * sized.row.z[j];
       const double factor = 1.0 + sized.score_size[j] + sized.mean;
-      m.score.at(b, h, iq) = std::max(m.score.at(b, h, iq), sized.score_size[j]);
+      const auto raise = [&](Dense& to) { to.at(b, h, iq) = std::max(to.at(b, h, iq), sized.score_size[j]); };
+      if (sized.row.p[j] != 0.0 || sized.row.s[j] == sized.row.m) raise(m.score);
+      if (!(sized.row.s[j] <= kMaskedScore)) raise(m.counted);
       add(m.weights, w, factor, b, h, iq, jk);
       if (summed) add(m.key_sums, sized.row.p[j], factor, b, h, jk);
       for (std::int64_t c = 0; c < p.d_v; ++c) {

@@ -16,7 +16,7 @@ struct Magnitude {
 
 struct ForwardMagnitudes {
   Magnitude out, weights, key_sums;
-  Dense score;  // (B, H_q, N_q): the largest a_j of a row
+  Dense score, counted;  // (B, H_q, N_q): the largest a_j of the keys that lse and entropy, or the moments, are over
 };
 struct GradientMagnitudes {
   Magnitude dq, dk, dv, dbias, dscale, dsinks;

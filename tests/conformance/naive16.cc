@@ -23,7 +23,7 @@ void round_row(const Problem& p, std::int64_t b, std::int64_t h, std::int64_t iq
     const auto jk = entry.k_begin + static_cast<std::int64_t>(j);
     double s = R(row.scale * R(row.dot[j]));
     if (o.softcap) s = R(*o.softcap * R(std::tanh(R(s / *o.softcap))));
-    if (o.bias.given()) s = R(s + load_at(o.bias, b, h, iq, jk));
+    if (o.bias.given()) s = R(s + reference::bias_at(p, b, h, iq, jk));
     if (o.alibi.given()) s = R(s - load_at(o.alibi, h) * static_cast<double>(std::abs(at - static_cast<int64_t>(j))));
     row.s[j] = s;
     top = std::max(top, s);

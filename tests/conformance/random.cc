@@ -99,6 +99,10 @@ void choose_sequences(Generator& random, Case& c) {
   c.k_offsets = random_offsets(random, entries, c.n_k);
 }
 
+constexpr BiasKind kMaskingBiases[] = {BiasKind::scattered, BiasKind::left_padding, BiasKind::right_padding,
+                                       BiasKind::plus_inf};
+constexpr double kLowNumbers[] = {-INFINITY, kLowest, kLowest, -3e38, -1e37, -1e30};
+
 void choose_options(Generator& random, Case& c) {
   constexpr ScaleKind scales[] = {ScaleKind::number, ScaleKind::per_head, ScaleKind::per_query};
   if (random.chance(0.4)) c.scale = random.pick(scales);
@@ -108,8 +112,9 @@ void choose_options(Generator& random, Case& c) {
   if (random.chance(0.3)) c.mask = random.pick(masks);
   c.mask_broadcast = random_broadcast(random);
   constexpr BiasKind biases[] = {BiasKind::normal, BiasKind::minus_inf, BiasKind::minus_1e30};
-  if (random.chance(0.3)) c.bias = random.pick(biases);
+  if (random.chance(0.3)) c.bias = random.chance(0.6) ? random.pick(biases) : random.pick(kMaskingBiases);
   c.bias_f32 = random.chance(0.5);
+  c.bias_low = random.pick(kLowNumbers);
   c.bias_broadcast = random_broadcast(random);
   constexpr Causal alignments[] = {Causal::top_left, Causal::bottom_right};
   if (random.chance(0.4)) c.causal = random.pick(alignments);
@@ -122,7 +127,7 @@ void choose_options(Generator& random, Case& c) {
 }
 
 void choose_values_and_outputs(Generator& random, Case& c) {
-  constexpr Values special[] = {Values::flat,       Values::huge,        Values::extreme,
+  constexpr Values special[] = {Values::flat,       Values::huge,        Values::extreme,    Values::overflowing,
                                 Values::nan_hidden, Values::nan_visible, Values::inf_visible};
   if (random.chance(0.5)) c.values = random.chance(0.5) ? Values::nan_hidden : random.pick(special);
   c.lse = random.chance(0.3);
@@ -146,6 +151,16 @@ Case random_case(std::uint64_t seed, std::int64_t work) {
   choose_sequences(random, c);
   choose_options(random, c);
   choose_values_and_outputs(random, c);
+  return c;
+}
+
+Case random_case_with_masking_bias(std::uint64_t seed, std::int64_t work) {
+  Case c = random_case(seed, work);
+  Generator random(seed, 0xB1A5);
+  c.name += "_with_masking_bias";
+  c.bias = random.pick(kMaskingBiases);
+  c.sinks = random.chance(0.4);
+  c.statistics = c.heads = true;
   return c;
 }
 

@@ -8,4 +8,7 @@ namespace keel::conformance {
 // in the scores, so that the oracle stays quick.
 Case random_case(std::uint64_t seed, std::int64_t work = 200'000);
 
+// One whose bias masks keys, by −inf or by a number so low that it does as well, or has +inf; with every statistic.
+Case random_case_with_masking_bias(std::uint64_t seed, std::int64_t work = 200'000);
+
 }  // namespace keel::conformance

@@ -9,8 +9,10 @@
 #include "conformance/dense.h"
 #include "core/dropout.h"
 #include "core/element.h"
+#include "core/masked_score.h"
 #include "core/problem.h"
 #include "cpu/head_statistics.h"
+#include "reference/row.h"
 
 namespace keel::conformance {
 namespace {
@@ -52,7 +54,7 @@ void score_row(const Problem& p, const Copy<T>& q, const Copy<T>& k, const Entry
   for (std::int64_t j = range.begin; j < range.end; ++j) {
     const std::int64_t jk = entry.k_begin + j;
     if (o.mask.given() && load_at(o.mask, b, h, iq, jk) == 0.0) continue;
-    const T bias = o.bias.given() ? static_cast<T>(load_at(o.bias, b, h, iq, jk)) : T{0};
+    const T bias = o.bias.given() ? static_cast<T>(reference::bias_at(p, b, h, iq, jk)) : T{0};
     if (bias == -std::numeric_limits<T>::infinity()) continue;
     const T *const qi = q.row(b, h, iq), *const kj = k.row(b, p.kv_head(h), jk);
     T dot = 0;
@@ -71,12 +73,15 @@ void score_row(const Problem& p, const Copy<T>& q, const Copy<T>& k, const Entry
 
 // Mean and variance of scores, in two passes.
 template <class T>
-std::pair<T, T> moments_of(const std::vector<T>& s) {
-  T sum = 0, squares = 0;
-  for (const T x : s) sum += x - s[0];
-  const T n = static_cast<T>(s.size()), mean = sum / n;
-  for (const T x : s) squares += (x - s[0] - mean) * (x - s[0] - mean);
-  return s.empty() ? std::pair<T, T>{} : std::pair<T, T>{s[0] + mean, squares / n};
+std::pair<T, T> moments_of(std::vector<T> s) {
+  if (!s.empty() && *std::max_element(s.begin(), s.end()) == -std::numeric_limits<T>::infinity()) return {NAN, NAN};
+  std::erase_if(s, [](T x) { return x <= static_cast<T>(kMaskedScore); });
+  if (s.empty()) return {};
+  double sum = 0, squares = 0;
+  for (const double x : s) sum += x - s[0];
+  const auto n = static_cast<double>(s.size()), mean = sum / n;
+  for (const double x : s) squares += (x - s[0] - mean) * (x - s[0] - mean);
+  return {static_cast<T>(s[0] + mean), static_cast<T>(squares / n)};
 }
 
 template <class T>
@@ -112,7 +117,7 @@ void forward(Problem& p) {
         const auto rescale = [&](T to) {
           if (!(to > m)) return;
           const T f = m == -kInf ? T{0} : std::exp(m - to);
-          w = m == -kInf ? T{0} : f * (w + l * (m - to));
+          w = f == 0 ? T{0} : f * (w + l * (m - to));
           l *= f;
           for (T& value : o) value *= f;
           m = to;

@@ -125,6 +125,7 @@ void add_values(List& list) {
   const std::pair<const char*, Values> kinds[] = {{"flat", Values::flat},
                                                   {"huge", Values::huge},
                                                   {"extreme", Values::extreme},
+                                                  {"overflowing", Values::overflowing},
                                                   {"nan_hidden", Values::nan_hidden},
                                                   {"nan_visible", Values::nan_visible},
                                                   {"inf_visible", Values::inf_visible}};

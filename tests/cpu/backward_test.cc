@@ -42,6 +42,13 @@ TEST(BackwardOnEveryTarget, RandomProblemsMatchTheOracle) {
   }
 }
 
+TEST(BackwardOnEveryTarget, RandomProblemsWithMaskingBiasesMatchTheOracle) {
+  for (std::uint64_t seed = 0; seed < random_problems(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    expect_on_every_target(Instance(conformance::random_case_with_masking_bias(seed)));
+  }
+}
+
 // The kernel's own gradients against differences of its own forward pass, in float64.
 TEST_P(Backward, MatchesCentralDifferences) {
   const auto forward = forced_forward({.target = target()});

@@ -46,6 +46,14 @@ TEST(ForwardOnEveryTarget, RandomProblemsMatchTheOracle) {
   }
 }
 
+// Every statistic under biases that mask, in all but name or by −inf.
+TEST(ForwardOnEveryTarget, RandomProblemsWithMaskingBiasesMatchTheOracle) {
+  for (std::uint64_t seed = 0; seed < random_problems(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    expect_on_every_target(Instance(conformance::random_case_with_masking_bias(seed)));
+  }
+}
+
 template <class T>
 T from_number(double x) {
   T value;
@@ -93,6 +101,35 @@ double worst_of_flat_key_sums(std::int64_t target) {
 TEST_P(Forward, FlatKeySumsOverManyRowsKeepTheirDigits) {
   EXPECT_LE(worst_of_flat_key_sums<float>(target()), 2e-7);
   EXPECT_LE(worst_of_flat_key_sums<double>(target()), 1e-14);
+}
+
+// Equal weights over equal values: the worst case of a sum, as every addition of a chain may round the same way. A
+// chain of m additions is then off by up to m/2 units of roundoff; the sums of blocks and of chunks are such chains,
+// too.
+double worst_of_equal_values(std::int64_t target, std::int64_t n_k, Tiles tiles = {}) {
+  constexpr std::int64_t d = 64;
+  conformance::Generator random(11);
+  double worst = 0;
+  for (int round = 0; round < 10; ++round) {
+    std::vector<float> q(1), k(static_cast<std::size_t>(n_k)), v(d), out(d);
+    for (float& x : v) x = static_cast<float>(random.uniform(1, 2));
+    const TensorView values{v.data(), DType::f32, {1, 1, n_k, d}, {0, 0, 0, 1}};
+    run_forced(view(q.data(), {1, 1, 1, 1}), view(k.data(), {1, 1, n_k, 1}), values, view(out.data(), {1, 1, 1, d}), {},
+               {}, {.target = target, .tiles = tiles});
+    for (std::size_t c = 0; c < d; ++c) worst = std::max(worst, std::fabs(out[c] / double{v[c]} - 1.0));
+  }
+  return worst;
+}
+
+TEST_P(Forward, EqualValuesAreOffByHalfAChainOfAdditions) {
+  constexpr double kRoundoff = 0x1p-24, kKeyBlock = 512, kBlocksAChunk = 8;
+  for (const std::int64_t n_k : {64, 512, 4096, 16384}) {
+    const double chunks = std::ceil(static_cast<double>(n_k) / (kKeyBlock * kBlocksAChunk));
+    const double chain = std::min(static_cast<double>(n_k), kKeyBlock) + kBlocksAChunk + chunks;
+    EXPECT_LE(worst_of_equal_values(target(), n_k), (chain / 2 + 2) * kRoundoff) << n_k;  // 2: division and rounding
+  }
+  EXPECT_GT(worst_of_equal_values(target(), 4096, {.key_block = 4096, .key_chunk = 4096}), kKeyBlock / 2 * kRoundoff)
+      << "a chain that is longer than allowed is not seen";
 }
 
 // A bias or a mask alone has a way of its own, which must not be told from the way that takes both: what else is given
@@ -156,6 +193,53 @@ TEST_P(Forward, ABiasOrMaskAloneHasTheBitsOfBoth) {
   expect_a_bias_or_mask_alone_has_the_bits_of_both<float>(target());
   expect_a_bias_or_mask_alone_has_the_bits_of_both<double>(target());
   expect_a_bias_or_mask_alone_has_the_bits_of_both<BFloat16>(target());
+}
+
+// What Hugging Face's models mask with: the lowest float, over several blocks of keys before the first that counts.
+template <class T>
+void expect_the_statistics_of_a_mask(std::int64_t target, bool sinks) {
+  constexpr std::int64_t n_q = 3, n_k = 1500, padding = 1100, d = 8;
+  std::vector<T> q(n_q * d), k(n_k * d), v(n_k * d), out(n_q * d);
+  conformance::Generator random(7);
+  for (auto* x : {&q, &k, &v}) {
+    for (T& value : *x) value = from_number<T>(random.normal());
+  }
+  std::vector<float> bias(n_k), sink = {0.5f};
+  std::fill_n(bias.begin(), padding, std::numeric_limits<float>::lowest());
+  std::array<bool, n_k> mask{};
+  std::fill(mask.begin() + padding, mask.end(), true);
+  std::array<std::array<float, n_q>, 6> got, want;
+  const auto run = [&](Options options, auto& rows) {
+    if (sinks) options.sinks = head_view(sink.data(), {1});
+    const auto row = [&](std::size_t i) { return row_view(rows[i].data(), {1, 1, n_q}); };
+    run_forced(view(q.data(), {1, 1, n_q, d}), view(k.data(), {1, 1, n_k, d}), view(v.data(), {1, 1, n_k, d}),
+               view(out.data(), {1, 1, n_q, d}), options,
+               {.lse = row(0),
+                .max_logit = row(1),
+                .entropy = row(2),
+                .max_weight = row(3),
+                .logit_mean = row(4),
+                .logit_var = row(5)},
+               {.target = target});
+  };
+  Options by_bias, by_mask;
+  by_bias.bias = view(bias.data(), {1, 1, 1, n_k});
+  by_mask.mask = view(mask.data(), {1, 1, 1, n_k});
+  run(by_bias, got);
+  run(by_mask, want);
+  for (std::size_t s = 0; s < got.size(); ++s) {
+    for (std::size_t i = 0; i < n_q; ++i) {
+      EXPECT_NEAR(got[s][i], want[s][i], 2e-6 * (1 + std::fabs(want[s][i]))) << "statistic " << s << ", row " << i;
+    }
+  }
+}
+
+TEST_P(Forward, TheLowestFloatAsABiasLeavesTheStatisticsOfAMask) {
+  for (const bool sinks : {false, true}) {
+    expect_the_statistics_of_a_mask<float>(target(), sinks);
+    expect_the_statistics_of_a_mask<Float16>(target(), sinks);
+    expect_the_statistics_of_a_mask<BFloat16>(target(), sinks);
+  }
 }
 
 KEEL_ON_EVERY_TARGET(Forward);

@@ -112,6 +112,66 @@ TEST_P(Statistics, EntropyDoesNotCancelAtLargeScores) {
   EXPECT_NEAR(attend(x, {.scale = 1.0}).entropy.values[0], -2 * p * std::log(p) - r * std::log(r), 2e-11);
 }
 
+// Left padding as a bias, by a number: all is as under a boolean mask, but that the keys stay visible.
+TEST_P(Statistics, AFiniteBiasThatMasksLeavesThoseOfAMask) {
+  constexpr std::int64_t n_k = 1400, padding = 1100;
+  const Inputs x = random_inputs(1, 2, 1, 3, n_k, 4, 3);
+  const Mask mask({1, 1, 1, n_k}, [](auto, auto, auto, std::int64_t j) { return j >= padding; });
+  const std::vector<double> sink_values = {1.0, -2.0};
+  for (const double low : {-1e30, -1e38, std::numeric_limits<double>::lowest()}) {
+    SCOPED_TRACE(low);
+    Dense bias({1, 1, 1, n_k});
+    std::fill_n(bias.values.begin(), padding, low);
+    for (const bool sinks : {false, true}) {
+      Options by_bias{.bias = view(bias)}, by_mask{.mask = mask.view()};
+      if (sinks) by_bias.sinks = by_mask.sinks = heads(sink_values);
+      Results got = attend(x, by_bias);
+      const Results want = attend(x, by_mask);
+      for (double& visible : got.visible.values) visible -= padding;
+      expect_same(got, want);
+    }
+  }
+}
+
+TEST_P(Statistics, ScoresAtOrBelowMinus2To64AreLeftOutOfTheMoments) {
+  Inputs x = random_inputs(1, 1, 1, 1, 6, 1, 1);
+  x.q.values = {1.0};
+  x.k.values = {3.0, -0x1p64, 1.0, -1e30, -0x1p65, -std::numeric_limits<double>::max() / 2};
+  const Results r = attend(x, {.scale = 1.0});
+  EXPECT_NEAR(r.logit_mean.values[0], 2.0, 1e-12);
+  EXPECT_NEAR(r.logit_var.values[0], 1.0, 1e-12);
+  EXPECT_EQ(r.visible.values[0], 6.0);
+  x.k.values = {0.0, -0x1p63, 0.0, -0x1p63, 0.0, -0x1p63};
+  const Results above = attend(x, {.scale = 1.0});
+  EXPECT_NEAR(above.logit_mean.values[0], -0x1p62, 1e-12 * 0x1p62);
+  EXPECT_NEAR(above.logit_var.values[0], 0x1p124, 1e-12 * 0x1p124);
+}
+
+TEST_P(Statistics, MomentsOfARowWithNoOtherScoreAreZero) {
+  const Inputs x = random_inputs(1, 1, 1, 2, 5, 4, 3);
+  for (const double low : {-1e30, std::numeric_limits<double>::lowest()}) {
+    Dense bias({1, 1, 1, 1});
+    bias.values = {low};
+    const Results r = attend(x, {.bias = view(bias)});
+    for (std::size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(r.logit_mean.values[i], 0.0);
+      EXPECT_EQ(r.logit_var.values[i], 0.0);
+      EXPECT_EQ(r.visible.values[i], 5.0);
+      EXPECT_NEAR(r.entropy.values[i], std::log(5.0), 1e-12);
+    }
+  }
+}
+
+TEST_P(Statistics, TheVarianceOfFiniteScoresOverflowsToInfinity) {
+  Inputs x = random_inputs(1, 1, 1, 1, 700, 1, 1);
+  x.q.values = {1.0};
+  x.k.values.assign(700, 0.5e200);
+  x.k.values[650] = 1e200;
+  const Results r = attend(x, {.scale = 1.0});
+  EXPECT_NEAR(r.logit_mean.values[0] / 1e200, 701.0 / 1400.0, 1e-12);
+  EXPECT_EQ(r.logit_var.values[0], INFINITY);
+}
+
 TEST_P(Statistics, WeightsTimesValuesAreTheOutput) {
   const Inputs x = random_inputs(2, 4, 2, 5, 9, 4, 3);
   const Results r = attend(x, {.causal = Causal::bottom_right, .dropout = 0.3, .seed = 11});
@@ -193,6 +253,7 @@ TEST(HeadStatistics, KeepNanOfOneRow) {
     EXPECT_TRUE(std::isnan(got[0].mean_entropy));
     EXPECT_TRUE(std::isnan(got[0].min_entropy));
     EXPECT_TRUE(std::isnan(got[0].normalised_entropy));
+    EXPECT_TRUE(std::isnan(got[0].saturated));
     EXPECT_EQ(got[0].rows, 3);
   }
 }
