@@ -34,16 +34,18 @@ struct Sampled {
   }
 };
 
+bool by_memory(Metric metric) { return metric == Metric::bandwidth_share || metric == Metric::update_share; }
+
 // Of the yardstick that the row is measured beside.
 double share(const Result& result, double seconds, double yardstick) {
-  const bool reads = result.row.metric == Metric::bandwidth_share;
-  return (reads ? result.key_value_bytes : result.flops) / seconds / yardstick;
+  return (by_memory(result.row.metric) ? result.bytes : result.flops) / seconds / yardstick;
 }
 
 double value_of(const Result& result, double seconds, double yardstick, double baseline_seconds) {
   switch (result.row.metric) {
     case Metric::peak_share:
     case Metric::bandwidth_share:
+    case Metric::update_share:
       return share(result, seconds, yardstick);
     case Metric::rate:
     case Metric::speedup:
@@ -68,15 +70,14 @@ class Visitor {
     result_.threads = plan.threads;
     result_.workspace_bytes = plan.workspace_bytes;
     result_.target = result.row.subject.target != 0 ? result.row.subject.target : machine().target_bits.front();
-    const Problem problem = subject_.call.problem();
     result_.flops = subject_.call.flops();
-    result_.key_value_bytes = key_value_bytes(problem);
+    result_.bytes = subject_.call.bytes();
   }
 
-  // The yardstick of reading sweeps the caches between calls; a second call of a sample would find part of k and v
+  // The yardsticks of memory sweep the caches between calls; a second call of a sample would find part of its arrays
   // there.
   void calibrate(double sample_seconds) {
-    if (result_.row.metric == Metric::bandwidth_share) return;
+    if (by_memory(result_.row.metric)) return;
     subject_.calibrate(sample_seconds);
     if (baseline_) baseline_->calibrate(sample_seconds);
     result_.calls = subject_.calls;
@@ -101,6 +102,7 @@ class Visitor {
   double yardstick() {
     const Row& row = result_.row;
     if (row.metric == Metric::bandwidth_share) return yardsticks_.read(result_.target, result_.threads);
+    if (row.metric == Metric::update_share) return yardsticks_.update(result_.target, result_.threads);
     return yardsticks_.fma(accumulation_dtype(row.subject.dtype), result_.target, result_.threads);
   }
 

@@ -35,8 +35,8 @@ struct Result {
   std::string plan;     // of the subject, as text
   int threads = 1;
   std::int64_t target = 0, workspace_bytes = 0;
-  double flops = 0, key_value_bytes = 0;
-  std::int64_t calls = 1;  // a sample
+  double flops = 0, bytes = 0;  // bytes: of k and v, or what a merge reads and writes
+  std::int64_t calls = 1;       // a sample
   std::optional<std::int64_t> resident_growth;
   std::vector<Repeat> repeats;
 };

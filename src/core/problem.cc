@@ -191,6 +191,12 @@ void check_outputs(Checker& check, const Problem& p) {
     check.output("weights", o.weights);
     check.shape<4>("weights", o.weights, {p.batch, p.q_heads, p.n_q, p.n_k}, "(B, H_q, N_q, N_k)");
   }
+  if (o.key_sums.given()) {
+    check.dtype("key_sums", o.key_sums, {accumulation});
+    check.output("key_sums", o.key_sums);
+    check.shape<3>("key_sums", o.key_sums, {p.batch, p.q_heads, p.n_k}, "(B, H_q, N_k)");
+  }
+  if (o.key_sum_rows < 0) check.refuse("key_sum_rows: expected at least 0, got ", o.key_sum_rows);
   if (!o.heads.empty()) {
     std::int64_t expected = 0;
     if (__builtin_mul_overflow(p.entries(), p.q_heads, &expected) || std::ssize(o.heads) != expected) {
@@ -232,7 +238,7 @@ Problem make_problem(const TensorView& q, const TensorView& k, const TensorView&
   tidy_inputs(p);
   Outputs& o = p.outputs;
   tidy(p.out), tidy(o.lse), tidy(o.max_logit), tidy(o.entropy), tidy(o.max_weight), tidy(o.logit_mean);
-  tidy(o.logit_var), tidy(o.visible), tidy(o.weights);
+  tidy(o.logit_var), tidy(o.visible), tidy(o.weights), tidy(o.key_sums);
   return p;
 }
 
@@ -348,6 +354,8 @@ void describe(const Problem& p, Call& call) {
   call.logit_var = strided(o.logit_var);
   call.visible = strided(o.visible);
   call.weights = strided(o.weights);
+  call.key_sums = strided(o.key_sums);
+  call.key_sum_rows = o.key_sum_rows;
 }
 
 void describe(const BackwardProblem& b, BackwardCall& call) {

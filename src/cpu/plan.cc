@@ -7,6 +7,7 @@
 
 #include "core/message.h"
 #include "cpu/backend.h"
+#include "cpu/key_sums.h"
 #include "cpu/merge_plan.h"
 #include "cpu/round.h"
 
@@ -152,6 +153,15 @@ void describe(const char* kernel, const Part& part, std::int64_t workspace_bytes
   plan.workspace_bytes = workspace_bytes;
 }
 
+// The second pass, for key_sums: tasks are blocks of keys. Returns what memory it takes beyond the first's.
+std::int64_t choose_key_tasks(const Extent& extent, int threads, ForwardPlan& part) {
+  part.key_tasks = extent.heads * hwy::DivCeil(extent.keys, part.call.tiles.key_block);
+  part.key_threads = static_cast<int>(std::clamp<std::int64_t>(part.key_tasks, 1, threads));
+  part.key_thread_bytes = part.kernel.key_sums_bytes(part.call);
+  return KeySums::bytes(part.call) +
+         std::max<std::int64_t>(part.key_thread_bytes * part.key_threads - part.thread_bytes * part.threads, 0);
+}
+
 void plan_forward(const Problem& p, const Planning& planning, Plan& plan) {
   const Because because(planning);
   ForwardPlan& part = plan.emplace<ForwardPlan>();
@@ -182,6 +192,7 @@ void plan_forward(const Problem& p, const Planning& planning, Plan& plan) {
   part.thread_bytes = part.kernel.workspace_bytes(part.call);
   std::int64_t bytes = part.thread_bytes * part.threads + HeadRows::bytes(part.call, part.heads);
   if (part.split_keys) bytes += part.tasks * part.kernel.partial_bytes(part.call, tiles.row_block);
+  if (p.outputs.key_sums.given()) bytes += choose_key_tasks(extent, threads, part);
   describe("streaming", part, bytes, plan);
 }
 
@@ -259,9 +270,10 @@ const CpuBackend only;
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> ForwardPlan::facts() const {
+  const std::string rows = concat(tasks, split_keys ? " (rows × chunks of keys)" : " (blocks of rows)");
   return {{"target", hwy::TargetName(target)},
           {"tiles", text_of(call.tiles)},
-          {"tasks", concat(tasks, split_keys ? " (rows × chunks of keys)" : " (blocks of rows)")}};
+          {"tasks", key_tasks > 0 ? concat(rows, ", then ", key_tasks, " (blocks of keys, for key_sums)") : rows}};
 }
 
 std::vector<std::pair<std::string, std::string>> BackwardPlan::facts() const {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cpu/head.h"
+#include "cpu/key_sums.h"
 #include "cpu/plan.h"
 #include "runtime/parallel.h"
 #include "runtime/workspace.h"
@@ -95,7 +96,14 @@ class ForwardRun {
 
 void ForwardPlan::execute() const {
   const auto run = [&](const ForwardCall& with) {
-    if (has_rows) ForwardRun(*this, with)();
+    if (!with.key_sums) {
+      if (has_rows) ForwardRun(*this, with)();
+      return;
+    }
+    ForwardCall noting = with;
+    const KeySums sums(*this, noting);
+    if (has_rows) ForwardRun(*this, noting)();
+    sums.add();
   };
   if (heads.heads.empty()) return run(call);
   ForwardCall with_rows = call;

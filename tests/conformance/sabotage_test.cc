@@ -25,7 +25,7 @@ Case full_case() {
   c.k_lengths = {23, 17};
   c.alibi = c.sinks = true;
   c.dropout = 0.2;
-  c.statistics = c.heads = c.dlse = true;
+  c.statistics = c.heads = c.key_sums = c.dlse = true;
   c.weights = Weights::q_dtype;
   return c;
 }
@@ -129,6 +129,23 @@ TEST(Comparison, SeesWrongStatistics) {
   expect_seen(full_case(), "saturated", [](auto& q, auto& k, auto& v, auto& out, auto& options, auto& outputs) {
     streaming_attention(q, k, v, out, options, outputs);
     outputs.heads[3].saturated += 0.1;
+  });
+}
+
+TEST(Comparison, SeesWrongKeySums) {
+  expect_seen(full_case(), "key_sums: error", [](auto& q, auto& k, auto& v, auto& out, auto& options, auto& outputs) {
+    streaming_attention(q, k, v, out, options, outputs);
+    store_at(outputs.key_sums, load_at(outputs.key_sums, 1, 1, 5) * 1.001, 1, 1, 5);
+  });
+  expect_seen(full_case(), "exactly 0", [](auto& q, auto& k, auto& v, auto& out, auto& options, auto& outputs) {
+    streaming_attention(q, k, v, out, options, outputs);
+    store_at(outputs.key_sums, 1e-20, 1, 1, 20);  // padding
+  });
+  Case last = full_case();
+  last.key_sum_rows = 3;
+  expect_seen(last, "key_sums: error", [](auto& q, auto& k, auto& v, auto& out, auto& options, Outputs outputs) {
+    outputs.key_sum_rows = 4;
+    streaming_attention(q, k, v, out, options, outputs);
   });
 }
 
