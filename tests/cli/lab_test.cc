@@ -166,6 +166,19 @@ TEST(LabBreak, TakesPredictionsFromAFile) {
   EXPECT_EQ(json.at("observations")[2].at("change"), "same");
 }
 
+TEST(LabBreak, ControlCharactersOfAFileDoNotReachTheTerminal) {
+  const TemporaryFolder folder;
+  io::write_file(folder / "mine", "nan-rows: \x1b[2J\xc2\x9b\x7f\n");
+  const Result file = keel(folder, {"lab", "break", "mask-before-scale-in-f16", "--predict", "mine"});
+  EXPECT_EQ(file.status, 3);
+  EXPECT_THAT(file.err, HasSubstr("got 'nan-rows: \\x1b[2J\\xc2\\x9b\\x7f'"));
+  const Result piped = shell(folder, "printf '\\033[2J\\n' | keel lab break mask-before-scale-in-f16");
+  EXPECT_EQ(piped.status, 3);
+  EXPECT_THAT(piped.out, Not(HasSubstr("\x1b[2J")));
+  EXPECT_THAT(piped.out, HasSubstr("\\x1b[2J"));
+  EXPECT_THAT(piped.err, HasSubstr("got '\\x1b[2J'"));
+}
+
 TEST(LabBreak, WrongArgumentsEndBeforeAnyWork) {
   const TemporaryFolder folder;
   io::write_file(folder / "id", "nan-rows: more\nrows: more\n");
