@@ -1,6 +1,8 @@
 // keel lab at the command line.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -47,6 +49,19 @@ TEST(Lab, IsAProgramOfItsOwnThatGetsEveryArgumentAsItCame) {
   EXPECT_THAT(shell(folder, "keel lab --seed").err, HasSubstr("(see keel lab --help)"));
   EXPECT_TRUE(folder.names().empty());
 }
+
+// Sanitizers reserve more than any limit leaves.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(Lab, IsListedWithLittleMemory) {
+  const TemporaryFolder folder;
+  const Result result = keel(folder, {"lab", "list"}, [] {
+    const rlimit limit{150 << 20, 150 << 20};
+    ::setrlimit(RLIMIT_AS, &limit);
+    ::alarm(60);  // OpenBLAS waits for ever for memory that its threads do not get
+  });
+  EXPECT_EQ(result.status, 0);
+}
+#endif
 
 TEST(Lab, AnExperimentLeavesItsResultsAndAReport) {
   const TemporaryFolder folder;
