@@ -8,6 +8,7 @@
 #include "api/backends.h"
 #include "bench/flops.h"
 #include "core/element.h"
+#include "core/layout.h"
 #include "runtime/parallel.h"
 
 namespace keel::bench {
@@ -69,7 +70,7 @@ Arrays::Arrays(std::span<const Case> cases, std::uint64_t seed) {
       need('V', c.kv_heads * c.n_k);
     }
     if (c.mask) mask_bytes = std::max(mask_bytes, c.n_q * c.n_k);
-    if (c.reports != Reports::nothing) most_rows_ = std::max(most_rows_, rows_of(c));
+    if (c.reports != Reports::nothing || c.merge) most_rows_ = std::max(most_rows_, rows_of(c));
   }
   std::mt19937_64 random(seed);
   for (const auto& [key, size] : bytes) {
@@ -115,6 +116,7 @@ MutableRowView Arrays::row(int index, DType dtype, const Case& c) const {
 
 Call::Call(const Case& c, const Arrays& arrays)
     : backward_(c.backward),
+      merge_(c.merge),
       q_(arrays.input('q', c)),
       k_(arrays.input('k', c)),
       v_(arrays.input('v', c)),
@@ -135,8 +137,12 @@ Call::Call(const Case& c, const Arrays& arrays)
     inputs_ = {.q = q_, .k = k_, .v = v_, .out = out_, .lse = outputs.lse, .dout = arrays.dout(c)};
     gradients_ = arrays.gradients(c);
   }
-  if (c.reports == Reports::nothing) return;
   const DType sums = accumulation_dtype(c.dtype);
+  if (c.merge) {
+    outputs_.lse = arrays.row(0, sums, c);
+    parts_ = {Partial{.out = out_, .lse = outputs_.lse}, Partial{.out = q_, .lse = arrays.row(1, sums, c)}};
+  }
+  if (c.reports == Reports::nothing) return;
   outputs_.lse = arrays.row(0, sums, c);
   outputs_.max_logit = arrays.row(1, sums, c);
   outputs_.entropy = arrays.row(2, sums, c);
@@ -155,17 +161,30 @@ Problem Call::problem() {
 
 BackwardProblem Call::backward_problem() const { return make_backward_problem(inputs_, gradients_, options_); }
 
+MergeProblem Call::merge_problem() const { return make_merge_problem(parts_, out_, outputs_, options_.threads); }
+
 Plan Call::plan() {
   const Planning planning = {.resources = resources(), .forced = forced_};
+  if (merge_) return make_plan(merge_problem(), backends(), planning);
   return backward_ ? make_plan(backward_problem(), backends(), planning) : make_plan(problem(), backends(), planning);
 }
 
-double Call::flops() { return (backward_ ? kBackwardFlops : 1.0) * forward_flops(problem()); }
+double Call::flops() {
+  if (merge_) return 2.0 * static_cast<double>(std::ssize(parts_) * count(layout_of(out_)));
+  return (backward_ ? kBackwardFlops : 1.0) * forward_flops(problem());
+}
+
+double Call::bytes() {
+  if (merge_) return static_cast<double>((std::ssize(parts_) + 1) * count(layout_of(out_)) * size_of(out_.dtype));
+  return key_value_bytes(problem());
+}
 
 void Call::operator()() {
   outputs_.heads = heads_;
   if (forced_.target != 0) {
-    plan().call->execute();
+    plan().execute();
+  } else if (merge_) {
+    merge(parts_, out_, outputs_, options_.threads);
   } else if (backward_) {
     attention_backward(inputs_, gradients_, options_);
   } else {

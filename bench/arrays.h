@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -55,15 +56,18 @@ class Arrays {
 class Call {
  public:
   Call(const Case& c, const Arrays& arrays);
-  void operator()();  // the whole of attention() or attention_backward(): checks, plan, kernel
+  void operator()();  // the whole of attention(), attention_backward() or merge(): checks, plan, kernel
   double flops();
-  Problem problem();
+  double bytes();  // of k and v, or what a merge reads and writes
   Plan plan();
 
  private:
+  Problem problem();
   BackwardProblem backward_problem() const;
+  MergeProblem merge_problem() const;
 
-  bool backward_;
+  bool backward_, merge_;
+  std::array<Partial, 2> parts_;
   TensorView q_, k_, v_;
   MutableTensorView out_;
   Buffer own_out_, own_lse_;  // a backward pass has a forward result of its own, not shared with other cases

@@ -9,12 +9,13 @@ std::string text_of(const Case& c) {
   std::string text = fmt::format("{}", c.q_heads);
   if (c.kv_heads != c.q_heads) text += fmt::format("/{}", c.kv_heads);
   text += fmt::format("×{}", c.n_q);
-  if (c.n_k != c.n_q) text += fmt::format(":{}", c.n_k);
+  if (c.n_k != c.n_q && !c.merge) text += fmt::format(":{}", c.n_k);
   text += fmt::format("×{}", c.d);
   if (c.causal != Causal::none) text += " causal";
   if (c.window.left != Window::kUnbounded) text += fmt::format(" window {}", c.window.left + 1);
   if (c.mask) text += " mask";
   if (c.backward) text += " backward";
+  if (c.merge) text += " merge";
   if (c.reports == Reports::usual) text += " lse, max, entropy";
   if (c.reports == Reports::everything) text += " all statistics";
   if (c.target != 0) text += fmt::format(" on {}", hwy::TargetName(c.target));

@@ -10,7 +10,8 @@ namespace keel::bench {
 // What a call is asked to report beside its output.
 enum class Reports { nothing, usual, everything };  // usual: lse, max_logit, entropy
 
-// One call of attention() or attention_backward(): q (1, q_heads, n_q, d), k and v (1, kv_heads, n_k, d), all dense.
+// One call of attention(), attention_backward() or merge(): q (1, q_heads, n_q, d), k and v (1, kv_heads, n_k, d), all
+// dense. A merge has parts like q, two of them, and replaces the first.
 struct Case {
   std::int64_t q_heads = 4, kv_heads = 4;
   std::int64_t n_q = 2048, n_k = 2048, d = 64;
@@ -20,6 +21,7 @@ struct Case {
   bool mask = false;  // a boolean mask (1, 1, n_q, n_k) with an eighth of the keys hidden, here and there
   Reports reports = Reports::nothing;
   bool backward = false;    // attention_backward(), with gradients of q, k and v
+  bool merge = false;       // merge()
   int threads = 1;          // 0 leaves the number to the planner
   std::int64_t target = 0;  // SIMD target as Highway counts them; 0 is the best there is
 };

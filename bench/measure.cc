@@ -34,16 +34,18 @@ struct Sampled {
   }
 };
 
+bool by_memory(Metric metric) { return metric == Metric::bandwidth_share || metric == Metric::update_share; }
+
 // Of the yardstick that the row is measured beside.
 double share(const Result& result, double seconds, double yardstick) {
-  const bool reads = result.row.metric == Metric::bandwidth_share;
-  return (reads ? result.key_value_bytes : result.flops) / seconds / yardstick;
+  return (by_memory(result.row.metric) ? result.bytes : result.flops) / seconds / yardstick;
 }
 
 double value_of(const Result& result, double seconds, double yardstick, double baseline_seconds) {
   switch (result.row.metric) {
     case Metric::peak_share:
     case Metric::bandwidth_share:
+    case Metric::update_share:
       return share(result, seconds, yardstick);
     case Metric::rate:
     case Metric::speedup:
@@ -68,15 +70,14 @@ class Visitor {
     result_.threads = plan.threads;
     result_.workspace_bytes = plan.workspace_bytes;
     result_.target = result.row.subject.target != 0 ? result.row.subject.target : machine().target_bits.front();
-    const Problem problem = subject_.call.problem();
     result_.flops = subject_.call.flops();
-    result_.key_value_bytes = key_value_bytes(problem);
+    result_.bytes = subject_.call.bytes();
   }
 
-  // The yardstick of reading sweeps the caches between calls; a second call of a sample would find part of k and v
+  // The yardsticks of memory sweep the caches between calls; a second call of a sample would find part of its arrays
   // there.
   void calibrate(double sample_seconds) {
-    if (result_.row.metric == Metric::bandwidth_share) return;
+    if (by_memory(result_.row.metric)) return;
     subject_.calibrate(sample_seconds);
     if (baseline_) baseline_->calibrate(sample_seconds);
     result_.calls = subject_.calls;
@@ -101,6 +102,7 @@ class Visitor {
   double yardstick() {
     const Row& row = result_.row;
     if (row.metric == Metric::bandwidth_share) return yardsticks_.read(result_.target, result_.threads);
+    if (row.metric == Metric::update_share) return yardsticks_.update(result_.target, result_.threads);
     return yardsticks_.fma(accumulation_dtype(row.subject.dtype), result_.target, result_.threads);
   }
 
@@ -138,10 +140,10 @@ struct Visited {
   std::string text() const { return result->row.scenario + " " + text_of(result->row.subject); }
 };
 
-void warm_up(std::vector<Visited>& rows, const Discipline& discipline, const Progress& progress) {
+void warm_up(std::vector<Visited>& rows, const Procedure& procedure, const Progress& progress) {
   for (Visited& v : rows) {
     progress("warming up, " + v.text(), 0.0);
-    v.visitor.calibrate(discipline.sample_seconds);
+    v.visitor.calibrate(procedure.sample_seconds);
     const Stopwatch watch;
     v.visitor.visit();
     v.seconds = watch.seconds();
@@ -172,9 +174,9 @@ double fastest_value(const Result& result) {
   return value_of(result, seconds, yardstick, baseline_seconds);
 }
 
-Measurements measure(const std::vector<Row>& rows, const Discipline& discipline, const Progress& progress) {
+Measurements measure(const std::vector<Row>& rows, const Procedure& procedure, const Progress& progress) {
   const Stopwatch whole;
-  Measurements m{.results = {}, .yardsticks = Yardsticks(discipline.yardstick_seconds)};
+  Measurements m{.results = {}, .yardsticks = Yardsticks(procedure.yardstick_seconds)};
   std::vector<Case> cases;
   for (const Row& row : rows) {
     Result& result = m.results.emplace_back();
@@ -185,7 +187,7 @@ Measurements measure(const std::vector<Row>& rows, const Discipline& discipline,
     if (row.baseline) cases.push_back(*row.baseline);
   }
   progress("arrays", 0.0);
-  const Arrays arrays(cases, discipline.seed);
+  const Arrays arrays(cases, procedure.seed);
 
   std::vector<Visited> once, often;
   for (Result& result : m.results) {
@@ -197,11 +199,11 @@ Measurements measure(const std::vector<Row>& rows, const Discipline& discipline,
     progress(v.text(), 0.0);
     v.result->repeats.push_back(v.visitor.visit());
   }
-  warm_up(often, discipline, progress);
-  const std::int64_t target = discipline.target != 0 ? discipline.target : machine().target_bits.front();
-  for (int round = 1; round <= discipline.repeats; ++round) {
+  warm_up(often, procedure, progress);
+  const std::int64_t target = procedure.target != 0 ? procedure.target : machine().target_bits.front();
+  for (int round = 1; round <= procedure.repeats; ++round) {
     for (const DType dtype : {DType::f32, DType::f64}) m.yardsticks.fma(dtype, target, 1);  // told by every run
-    run_round(often, discipline.repeats - round, whole, progress);
+    run_round(often, procedure.repeats - round, whole, progress);
   }
   m.seconds = whole.seconds();
   return m;

@@ -12,7 +12,7 @@
 
 namespace keel::bench {
 
-struct Discipline {
+struct Procedure {
   int repeats = 15;
   double sample_seconds = 0.02;     // short calls are repeated until a sample lasts this long
   double yardstick_seconds = 0.02;  // of the FMA loop
@@ -35,8 +35,8 @@ struct Result {
   std::string plan;     // of the subject, as text
   int threads = 1;
   std::int64_t target = 0, workspace_bytes = 0;
-  double flops = 0, key_value_bytes = 0;
-  std::int64_t calls = 1;  // a sample
+  double flops = 0, bytes = 0;  // bytes: of k and v, or what a merge reads and writes
+  std::int64_t calls = 1;       // a sample
   std::optional<std::int64_t> resident_growth;
   std::vector<Repeat> repeats;
 };
@@ -58,6 +58,6 @@ using Progress = std::function<void(const std::string& what, double share)>;
 // Measures all rows in rounds: every row is visited once in each, so that a disturbance of some seconds touches a
 // repeat of many rows and not all repeats of one. The first round is to warm up, and is forgotten. Rows of
 // Metric::extra_bytes are visited once, ahead of all, while no scratch memory is kept from earlier calls.
-Measurements measure(const std::vector<Row>& rows, const Discipline& discipline, const Progress& progress);
+Measurements measure(const std::vector<Row>& rows, const Procedure& procedure, const Progress& progress);
 
 }  // namespace keel::bench

@@ -11,6 +11,7 @@ namespace keel::bench {
 enum class Metric {
   peak_share,       // FLOP/s ÷ those of the FMA loop
   bandwidth_share,  // bytes of k and v a second ÷ those of reading memory
+  update_share,     // bytes read and written a second ÷ those of adding one array to another
   rate,             // speed ÷ that of the baseline
   speedup,          // the same, where more than 1 is expected
   cost,             // time ÷ that of the baseline, less 1
@@ -19,8 +20,8 @@ enum class Metric {
 };
 
 constexpr bool larger_is_better(Metric metric) {
-  return metric == Metric::peak_share || metric == Metric::bandwidth_share || metric == Metric::rate ||
-         metric == Metric::speedup;
+  return metric == Metric::peak_share || metric == Metric::bandwidth_share || metric == Metric::update_share ||
+         metric == Metric::rate || metric == Metric::speedup;
 }
 
 // What an option of the command line must leave as it is, because the row is about it.

@@ -59,19 +59,35 @@ double Yardsticks::fma(DType dtype, std::int64_t target, int threads) {
       seconds_together(threads, [&](int t) { flops[static_cast<std::size_t>(t)] = fma_loop(dtype, target, steps); });
   double rate = 0;
   for (const double x : flops) rate += x / seconds;
-  measured_[{false, dtype, target, threads}].push_back(rate);
+  measured_[{What::fma, dtype, target, threads}].push_back(rate);
   return rate;
 }
 
-double Yardsticks::read(std::int64_t target, int threads) {
+void Yardsticks::take_memory() {
   if (memory_.bytes() == 0) memory_ = Buffer(std::clamp(2 * machine().l3_bytes, kLeast, kMost) / 4096 * 4096);
+}
+
+double Yardsticks::read(std::int64_t target, int threads) {
+  take_memory();
   const std::int64_t part = memory_.bytes() / threads / 4096 * 4096;
   const double seconds = seconds_together(threads, [&](int t) {
     volatile std::uint64_t keep = cpu::read_loop(target, memory_.data() + t * part, part);
     (void)keep;
   });
   const double rate = static_cast<double>(part * threads) / seconds;
-  measured_[{true, DType::f32, target, threads}].push_back(rate);
+  measured_[{What::read, DType::f32, target, threads}].push_back(rate);
+  return rate;
+}
+
+double Yardsticks::update(std::int64_t target, int threads) {
+  take_memory();
+  const std::int64_t part = memory_.bytes() / 2 / threads / 4096 * 4096;
+  const double seconds = seconds_together(threads, [&](int t) {
+    std::byte* const to = memory_.data() + 2 * t * part;
+    cpu::update_loop(target, to, to + part, part);
+  });
+  const double rate = 3.0 * static_cast<double>(part * threads) / seconds;
+  measured_[{What::update, DType::f32, target, threads}].push_back(rate);
   return rate;
 }
 

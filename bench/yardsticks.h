@@ -23,19 +23,25 @@ class Yardsticks {
   // Bytes/s of reading once, front to back, more memory than any cache holds; each thread has a part of its own.
   double read(std::int64_t target, int threads);
 
+  // Bytes/s, read and written together, of adding one half of that memory to the other in place.
+  double update(std::int64_t target, int threads);
+
+  enum class What { fma, read, update };
   struct Kind {
-    bool reads = false;
+    What what = What::fma;
     DType dtype = DType::f32;  // of fma
     std::int64_t target = 0;
     int threads = 1;
     friend bool operator<(const Kind& a, const Kind& b) {
-      return std::tie(a.reads, a.dtype, a.target, a.threads) < std::tie(b.reads, b.dtype, b.target, b.threads);
+      return std::tie(a.what, a.dtype, a.target, a.threads) < std::tie(b.what, b.dtype, b.target, b.threads);
     }
   };
   const std::map<Kind, std::vector<double>>& measured() const { return measured_; }
-  std::int64_t read_bytes() const { return memory_.bytes(); }
+  std::int64_t memory_bytes() const { return memory_.bytes(); }  // that read() and update() go through
 
  private:
+  void take_memory();
+
   double seconds_;
   Buffer memory_;
   std::map<std::pair<DType, std::int64_t>, std::int64_t> steps_;  // of the FMA loop, for seconds_

@@ -40,13 +40,13 @@ def table(headings, rows):
 
 
 def limit_cells(yardstick):
-    reads = yardstick["kind"] == "read"
-    if reads:
-        what = f"reading {yardstick['memory_bytes'] / 2**20:.0f} MiB"
+    memory = {"read": "reading", "update": "reading and writing"}.get(yardstick["kind"])
+    if memory:
+        what = f"{memory} {yardstick['memory_bytes'] / 2**20:.0f} MiB"
     else:
         what = f"{yardstick['dtype']} multiply-adds in registers, {yardstick['target']}"
     rate = yardstick["rate"]
-    unit = "GB/s" if reads else "GFLOP/s"
+    unit = "GB/s" if memory else "GFLOP/s"
     return [
         what,
         str(yardstick["threads"]),

@@ -14,6 +14,7 @@ constexpr Scenario kScenarios[] = {
     {"mask", "what a dense mask costs, and what a window saves", mask_rows},
     {"small", "the time of a call with next to nothing to do", small_rows},
     {"backward", "gradients of q, k and v: share of the FMA peak, threads, 16-bit types, memory", backward_rows},
+    {"merge", "two parts joined in place, as a share of the bandwidth of reading and writing", merge_rows},
     {"memory", "memory beyond inputs and outputs for a long sequence", memory_rows},
 };
 }  // namespace

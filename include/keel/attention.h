@@ -108,7 +108,8 @@ struct HeadStatistics {
   std::int64_t rows = 0;          // how many rows see at least one key
 };
 
-// What attention can report beside its output, each computed in the same pass and only when a view is given.
+// What attention can report beside its output, each computed only when a view is given, and in the same pass but for
+// key_sums.
 // Row statistics are (B, H_q, N_q) in f32 (f64 for f64 inputs), `visible` in i64. A fully masked row has lse and
 // max_logit −inf and 0 in all others. A row with a visible NaN has NaN in all but `visible`. In logit_mean and
 // logit_var scores at or below −2^64 count as masked: keys that a finite bias (−1e30, the lowest float) masks in all
@@ -124,6 +125,13 @@ struct Outputs {
   MutableTensorView weights{};        // (B, H_q, N_q, N_k), q's dtype or f32: what multiplies v, dropout included
   std::span<HeadStatistics> heads{};  // entries × H_q of them, entry-major; an entry is a batch entry, or a packed one
   double saturation_threshold = 0.99;
+
+  // Per key, what all rows of its entry give it: Σ_i p_ij, p being the softmax weight before dropout, sinks in the
+  // denominator. (B, H_q, N_k) in f32 (f64 for f64 inputs), from a second pass over q and k. `key_sum_rows` w > 0
+  // counts the last w rows of each entry alone, padding aside. A row with a visible NaN makes the keys that it sees
+  // NaN.
+  MutableRowView key_sums{};
+  std::int64_t key_sum_rows = 0;
 };
 
 // out = attention of q over (k, v).
@@ -165,9 +173,9 @@ struct Partial {
 //   lse = log Σ exp(lse_p)    w_p = exp(lse_p − lse)    out = Σ w_p · out_p
 //   max_logit = max of max_logit_p    entropy = Σ w_p (entropy_p − ln w_p)    max_weight = max of w_p · max_weight_p
 //   visible = Σ visible_p    logit_mean, logit_var: of all visible scores together
-// `outputs` asks for lse and row statistics; weights and heads cannot be merged. A statistic needs the same of every
-// part, logit_mean also visible, logit_var also logit_mean and visible. A part with lse −inf saw no key and counts for
-// nothing.
+// `outputs` asks for lse and row statistics; weights, heads and key_sums cannot be merged. A statistic needs the same
+// of every part, logit_mean also visible, logit_var also logit_mean and visible. A part with lse −inf saw no key and
+// counts for nothing.
 //
 // 16-bit results may be merged from f32 parts, and f32 ones from 16-bit parts. out, lse and each statistic may be
 // exactly the view of the same in a part: merge({acc, next}, acc.out, …) adds to acc in place.

@@ -109,6 +109,8 @@ typedef struct keel_outputs {
   int64_t heads_count;
   uint64_t heads_size;         /* sizeof(keel_head_statistics), which may grow */
   double saturation_threshold; /* 0: 0.99 */
+  keel_view key_sums;          /* (B, H_q, N_k) */
+  int64_t key_sum_rows;        /* 0: all */
 } keel_outputs;
 
 typedef struct keel_backward_inputs {

@@ -58,12 +58,14 @@ class AttentionResult(NamedTuple):
     lse       (B, H_q, N_q), log of the softmax's denominator, float32 (float64 for float64 inputs)
     weights   (B, H_q, N_q, N_k), what multiplied v
     stats     RowStats
+    key_sums  (B, H_q, N_k), the sum of each key's weights over the rows, float32 (float64 for float64 inputs)
     """
 
     out: Any
     lse: Any = None
     weights: Any = None
     stats: RowStats | None = None
+    key_sums: Any = None
 
 
 def attention(
@@ -91,6 +93,8 @@ def attention(
     q_offsets: Any = None,
     k_offsets: Any = None,
     saturation_threshold: float = 0.99,
+    return_key_sums: bool = False,
+    key_sum_rows: int = 0,
 ) -> Any:
     """Attention of the queries q over the keys k and values v: softmax(scale · q kᵀ) v.
 
@@ -113,8 +117,9 @@ def attention(
     q_offsets, k_offsets   (E + 1,): where the entries of a packed batch (B = 1) begin and end
     out        where to write the result
     threads    at most so many; None for all the machine has
+    key_sum_rows   key_sums are over the last so many rows of each entry; 0 for all rows
 
-    Returns the output; an AttentionResult when return_lse, return_weights or return_stats asks for more.
+    Returns the output; an AttentionResult when return_lse, return_weights, return_stats or return_key_sums asks for more.
 
     >>> import keel, numpy as np
     >>> x = np.eye(3, dtype=np.float32)[None, None]
@@ -132,10 +137,11 @@ def attention(
     q_offsets = integers("attention", "q_offsets", q_offsets)
     k_offsets = integers("attention", "k_offsets", k_offsets)
     lse = maker.row(rows) if return_lse else None
-    weights = None
-    if return_weights:
+    weights = key_sums = None
+    if return_weights or return_key_sums:
         _, k_shape = _core.describe("attention", "k", k)
-        weights = maker.empty(rows + tuple(k_shape[-2:-1]))
+        weights = maker.empty(rows + tuple(k_shape[-2:-1])) if return_weights else None
+        key_sums = maker.row(rows[:-1] + tuple(k_shape[-2:-1])) if return_key_sums else None
     stats: list[Any] = [None] * 6
     heads = None
     if return_stats:
@@ -168,13 +174,16 @@ def attention(
         *stats,
         heads,
         saturation_threshold,
+        key_sums,
+        key_sum_rows,
     )
-    if not (return_lse or return_weights or return_stats):
+    if not (return_lse or return_weights or return_stats or return_key_sums):
         return out
-    if heads is None:
-        return AttentionResult(out, lse, weights)
-    fields = list(np.moveaxis(heads, -1, 0))
-    return AttentionResult(out, lse, weights, RowStats(*stats, HeadStats(*fields[:-1], fields[-1].astype(np.int64))))
+    row_stats = None
+    if heads is not None:
+        fields = list(np.moveaxis(heads, -1, 0))
+        row_stats = RowStats(*stats, HeadStats(*fields[:-1], fields[-1].astype(np.int64)))
+    return AttentionResult(out, lse, weights, row_stats, key_sums)
 
 
 def explain(

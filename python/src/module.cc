@@ -31,6 +31,7 @@ void translate(const std::exception_ptr& exception, void*) {
 struct PythonOutputs {
   nb::handle lse, weights, max_logit, entropy, max_weight, logit_mean, logit_var, visible, heads;
   double saturation_threshold;
+  nb::handle key_sums, key_sum_rows;
 };
 
 constexpr int kHeadFields = 6;  // of HeadStatistics, in its order
@@ -48,7 +49,9 @@ Outputs read_outputs(Arguments& arguments, const PythonOutputs& given, std::vect
                   .visible = rows("visible", given.visible),
                   .weights = arguments.optional<4>("weights", given.weights, Access::write, 2),
                   .heads = {},
-                  .saturation_threshold = given.saturation_threshold};
+                  .saturation_threshold = given.saturation_threshold,
+                  .key_sums = rows("key_sums", given.key_sums),
+                  .key_sum_rows = read_integer(arguments.place("key_sum_rows"), given.key_sum_rows)};
   outputs.heads = heads;
   return outputs;
 }
@@ -188,16 +191,17 @@ NB_MODULE(_core, m) {
       "attention",
       [](nb::handle q, nb::handle k, nb::handle v, nb::handle out, KEEL_OPTIONS, nb::handle lse, nb::handle weights,
          nb::handle max_logit, nb::handle entropy, nb::handle max_weight, nb::handle logit_mean, nb::handle logit_var,
-         nb::handle visible, nb::handle heads, double saturation_threshold) {
+         nb::handle visible, nb::handle heads, double saturation_threshold, nb::handle key_sums,
+         nb::handle key_sum_rows) {
         attention_call(q, k, v, out, KEEL_OPTION_VALUES,
                        {lse, weights, max_logit, entropy, max_weight, logit_mean, logit_var, visible, heads,
-                        saturation_threshold});
+                        saturation_threshold, key_sums, key_sum_rows});
       },
       nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("out").none(), KEEL_OPTION_NAMES,
       nb::arg("lse").none(), nb::arg("weights").none(), nb::arg("max_logit").none(), nb::arg("entropy").none(),
       nb::arg("max_weight").none(), nb::arg("logit_mean").none(), nb::arg("logit_var").none(),
-      nb::arg("visible").none(), nb::arg("heads").none(), nb::arg("saturation_threshold"),
-      "Writes attention of q over (k, v) to out, and what it reports to the others.");
+      nb::arg("visible").none(), nb::arg("heads").none(), nb::arg("saturation_threshold"), nb::arg("key_sums").none(),
+      nb::arg("key_sum_rows").none(), "Writes attention of q over (k, v) to out, and what it reports to the others.");
 
   m.def("sdpa", &sdpa, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("out").none(),
         nb::arg("mask").none(), nb::arg("causal").none(), nb::arg("scale").none(), nb::arg("grouped").none(),

@@ -300,6 +300,18 @@ def test_merge_keeps_float32_until_the_end():
     assert keel.merge([total, parts[1]], out=narrow).out is narrow
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_key_sums_are_column_sums_of_the_weights(dtype):
+    q, k, v = arrays((2, 4, 6, 8), (2, 2, 10, 8), (2, 2, 10, 8), dtype=dtype)
+    for rows in (0, 2):
+        result = keel.attention(q, k, v, causal="bottom_right", return_key_sums=True, key_sum_rows=rows)
+        weights = keel.attention(q, k, v, causal="bottom_right", return_weights=True).weights.astype(float)
+        assert result.key_sums.shape == (2, 4, 10) and result.lse is None
+        assert result.key_sums.dtype == (np.float64 if dtype == np.float64 else np.float32)
+        tolerance = 6 * TOLERANCE[np.dtype(dtype).name]
+        np.testing.assert_allclose(result.key_sums, weights[:, :, -rows:].sum(2), rtol=tolerance, atol=tolerance)
+
+
 def test_explain_names_a_kernel():
     q, k, v = arrays((1, 2, 64, 32), (1, 2, 64, 32), (1, 2, 64, 32))
     assert "kernel" in keel.explain(q, k, v, causal=True)

@@ -178,6 +178,13 @@ def test_merge_names_the_argument(parts, kind, text):
     assert text in str(error.value)
 
 
+def test_key_sum_rows_is_a_number_of_rows():
+    with pytest.raises(ValueError, match=re.escape("[attention] key_sum_rows: expected at least 0, got -1")):
+        keel.attention(x(), x(), x(), return_key_sums=True, key_sum_rows=-1)
+    with pytest.raises(TypeError, match=re.escape("[attention] key_sum_rows: expected an integer")):
+        keel.attention(x(), x(), x(), return_key_sums=True, key_sum_rows="all")
+
+
 def test_merge_names_what_a_part_lacks():
     q = np.zeros((1, 2, 4, 8), np.float32)
     full = keel.attention(q, q, q, return_lse=True, return_stats=True)

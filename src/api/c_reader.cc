@@ -132,6 +132,8 @@ Outputs Reader::outputs(const keel_outputs* from) const {
                   .weights = view<4>(o.weights, "weights"),
                   .heads = {reinterpret_cast<HeadStatistics*>(o.heads), static_cast<std::size_t>(o.heads_count)}};
   if (o.saturation_threshold != 0.0) outputs.saturation_threshold = o.saturation_threshold;
+  outputs.key_sums = view<3>(o.key_sums, "key_sums");
+  outputs.key_sum_rows = o.key_sum_rows;
   return outputs;
 }
 

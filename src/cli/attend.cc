@@ -30,6 +30,7 @@ constexpr const char* kExamples =
     "  keel attend q.npy k.npy v.npy -o out.npy --causal top_left --lse lse.npy\n"
     "  keel attend q.npy k.npy v.npy --window 127,0 --softcap 50 --stats stats.json\n"
     "  keel attend q.npy k.npy v.npy -o out.npy --k-lengths 900,1024 --json\n"
+    "  keel attend q.npy k.npy v.npy --key-sums sums.npy --key-sum-rows 64\n"
     "\n"
     "Arrays are .npy files of float64, float32, float16 or bfloat16 ('V2'). A LIST|FILE is a\n"
     "list of numbers or a .npy file. Output files appear whole, all of them or none.\n";
@@ -59,6 +60,11 @@ class Attend {
     add("-o,--out", out_.path, "FILE", "The output, of q's dtype and as many dimensions", "Outputs");
     add("--lse", lse_.path, "FILE", "Log of each row's softmax denominator", "Outputs");
     add("--weights", weights_.path, "FILE", "The weights, N_q x N_k a head", "Outputs");
+    add("--key-sums", key_sums_.path, "FILE", "The sum of each key's weights over the rows", "Outputs");
+    command.add_option("--key-sum-rows", key_sum_rows_, "Over the last so many rows of each entry; 0 for all")
+        ->type_name("N")
+        ->capture_default_str()
+        ->group("Outputs");
     add("--stats", stats_path_, "FILE", "Statistics of every head, as JSON", "Outputs");
     command.add_option("--saturation", saturation_, "A row is saturated when its largest weight is above this")
         ->type_name("P")
@@ -103,7 +109,7 @@ class Attend {
   // Before any work, so that a mistyped folder does not cost an hour.
   void open_outputs() {
     std::set<fs::path> seen;
-    for (const std::string* path : {&out_.path, &lse_.path, &weights_.path, &stats_path_}) {
+    for (const std::string* path : {&out_.path, &lse_.path, &weights_.path, &key_sums_.path, &stats_path_}) {
       if (path->empty()) continue;
       std::error_code error;
       const fs::path target = fs::weakly_canonical(fs::absolute(*path), error);
@@ -122,6 +128,8 @@ class Attend {
     // Outputs have as many dimensions as q.
     std::vector<std::int64_t> rows = q_.array.shape;
     rows.pop_back();
+    std::vector<std::int64_t> keys = rows;
+    keys.back() = k.shape[2];
     const auto with = [&](std::int64_t last) {
       std::vector<std::int64_t> shape = rows;
       shape.push_back(last);
@@ -132,6 +140,8 @@ class Attend {
     MutableTensorView out = described<4>(dtype, with(v.shape[3]), "out");
     if (!lse_.path.empty()) outputs.lse = described<3>(accumulation_dtype(dtype), rows, "lse");
     if (!weights_.path.empty()) outputs.weights = described<4>(accumulation_dtype(dtype), with(k.shape[2]), "weights");
+    if (!key_sums_.path.empty()) outputs.key_sums = described<3>(accumulation_dtype(dtype), keys, "key_sums");
+    outputs.key_sum_rows = key_sum_rows_;
     explain(q, k, v, out, options_, outputs);  // raises what is wrong before memory is taken
 
     const auto take = [](File& file, auto& view, const std::vector<std::int64_t>& shape) {
@@ -141,6 +151,7 @@ class Attend {
     take(out_, out, with(v.shape[3]));
     if (outputs.lse.given()) take(lse_, outputs.lse, rows);
     if (outputs.weights.given()) take(weights_, outputs.weights, with(k.shape[2]));
+    if (outputs.key_sums.given()) take(key_sums_, outputs.key_sums, keys);
     q_heads_ = q.shape[1];
     const std::int64_t entries = options_.q_offsets.empty() ? q.shape[0] : options_.q_offsets.size() - 1;
     if (!quiet_ || !stats_path_.empty()) heads_.resize(static_cast<std::size_t>(entries * q_heads_));
@@ -154,7 +165,7 @@ class Attend {
   // In the order of open_outputs(). All are on the disk before the first takes its name.
   void write_outputs() {
     auto target = targets_.begin();
-    for (const File* file : {&out_, &lse_, &weights_}) {
+    for (const File* file : {&out_, &lse_, &weights_, &key_sums_}) {
       if (!file->path.empty()) io::write_npy(*target++, file->array);
     }
     if (!stats_path_.empty()) target->write(statistics_json(heads_, q_heads_).dump(2) + "\n");
@@ -168,7 +179,7 @@ class Attend {
       if (!file->path.empty()) files.push_back(file);
     }
     files.push_back(&out_);
-    for (const File* file : {&lse_, &weights_}) {
+    for (const File* file : {&lse_, &weights_, &key_sums_}) {
       if (!file->path.empty()) files.push_back(file);
     }
     return files;
@@ -202,7 +213,8 @@ class Attend {
   File q_{"q", {}, {}}, k_{"k", {}, {}}, v_{"v", {}, {}};
   File mask_{"mask", {}, {}}, bias_{"bias", {}, {}}, scale_tensor_{"scale_tensor", {}, {}};
   File alibi_{"alibi", {}, {}}, sinks_{"sinks", {}, {}};
-  File out_{"out", {}, {}}, lse_{"lse", {}, {}}, weights_{"weights", {}, {}};
+  File out_{"out", {}, {}}, lse_{"lse", {}, {}}, weights_{"weights", {}, {}}, key_sums_{"key_sums", {}, {}};
+  std::int64_t key_sum_rows_ = 0;
   std::string stats_path_;
   double saturation_ = Outputs{}.saturation_threshold;
   bool json_ = false, quiet_ = false;

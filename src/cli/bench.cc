@@ -71,16 +71,16 @@ class Bench {
       }
     }
     if (rows.empty()) throw CLI::ValidationError("scenario", "expected rows to measure, got none with these options");
-    discipline_.repeats = repeats_.value_or(quick_ ? kQuickRepeats : kRepeats);
-    discipline_.target = target();
-    if (!seed_.empty()) discipline_.seed = seed_number(seed_);
+    procedure_.repeats = repeats_.value_or(quick_ ? kQuickRepeats : kRepeats);
+    procedure_.target = target();
+    if (!seed_.empty()) procedure_.seed = seed_number(seed_);
     Progress progress(!quiet_);
     const bench::Measurements measurements =
-        bench::measure(rows, discipline_, [&](const std::string& what, double share) { progress.show(what, share); });
+        bench::measure(rows, procedure_, [&](const std::string& what, double share) { progress.show(what, share); });
     progress.clear();
     if (json_) {
       fmt::print("{}\n",
-                 bench_json(measurements, discipline_, quick_).dump(2, ' ', false, Json::error_handler_t::replace));
+                 bench_json(measurements, procedure_, quick_).dump(2, ' ', false, Json::error_handler_t::replace));
     } else {
       fmt::print("{}", bench_table(measurements));
     }
@@ -141,7 +141,7 @@ class Bench {
   bool list_ = false, quick_ = false, json_ = false, quiet_ = false;
   std::optional<int> repeats_, threads_;
   std::string target_, dtype_, seed_;
-  bench::Discipline discipline_;
+  bench::Procedure procedure_;
 };
 
 }  // namespace

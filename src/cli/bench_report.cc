@@ -18,6 +18,7 @@ using bench::Metric;
 using bench::Repeat;
 using bench::Result;
 using bench::Summary;
+using What = bench::Yardsticks::What;
 using Json = nlohmann::ordered_json;
 
 const char* name_of(Metric metric) {
@@ -26,6 +27,8 @@ const char* name_of(Metric metric) {
       return "peak_share";
     case Metric::bandwidth_share:
       return "bandwidth_share";
+    case Metric::update_share:
+      return "update_share";
     case Metric::rate:
       return "rate";
     case Metric::speedup:
@@ -62,6 +65,8 @@ std::string unit_text(const bench::Row& row) {
       return "of peak";
     case Metric::bandwidth_share:
       return "of read";
+    case Metric::update_share:
+      return "of read and write";
     case Metric::rate:
       return fmt::format("of {}", row.baseline_name);
     case Metric::speedup:
@@ -184,7 +189,7 @@ Json row_json(const Result& result) {
   json["target"] = hwy::TargetName(result.target);
   json["plan"] = result.plan;
   json["flops"] = result.flops;
-  json["key_value_bytes"] = result.key_value_bytes;
+  json["bytes"] = result.bytes;
   json["workspace_bytes"] = result.workspace_bytes;
   if (row.metric == Metric::extra_bytes) {
     json["resident_growth_bytes"] = result.resident_growth ? Json(*result.resident_growth) : Json(nullptr);
@@ -192,7 +197,8 @@ Json row_json(const Result& result) {
   json["calls_a_sample"] = result.calls;
   json["seconds"] = json_of(seconds);
   json["gflops"] = result.flops / seconds.median * 1e-9;
-  json[row.metric == Metric::bandwidth_share ? "bandwidth_share" : "peak_share"] =
+  const bool by_memory = row.metric == Metric::bandwidth_share || row.metric == Metric::update_share;
+  json[by_memory ? name_of(row.metric) : "peak_share"] =
       json_of(summary_of(result, [](const Repeat& r) { return r.yardstick_share; }));
   json["value"] = json_of(value);
   json["fastest"] = fastest_value(result);
@@ -210,12 +216,14 @@ std::string bench_table(const bench::Measurements& m) {
   std::string text = fmt::format("{} {}\n", bold(fmt::format("{:<10}", "cpu")), machine().cpu);
   for (const auto& [kind, rates] : m.yardsticks.measured()) {
     const Summary s = bench::summary_of(rates);
+    const bool memory = kind.what != What::fma;
     const std::string what =
-        kind.reads ? fmt::format("reading {}", bytes_text(m.yardsticks.read_bytes()))
-                   : fmt::format("FMA peak {} {}", hwy::TargetName(kind.target), keel::name_of(kind.dtype));
+        memory ? fmt::format("{} {}", kind.what == What::read ? "reading" : "reading and writing",
+                             bytes_text(m.yardsticks.memory_bytes()))
+               : fmt::format("FMA peak {} {}", hwy::TargetName(kind.target), keel::name_of(kind.dtype));
     text += fmt::format("{} {}, {} thread{}: {:.1f} {} (quartiles {:.1f} – {:.1f}, best {:.1f})\n",
-                        bold(fmt::format("{:<10}", kind.reads ? "bandwidth" : "peak")), what, kind.threads,
-                        kind.threads > 1 ? "s" : "", s.median * 1e-9, kind.reads ? "GB/s" : "GFLOP/s", s.lower * 1e-9,
+                        bold(fmt::format("{:<10}", memory ? "bandwidth" : "peak")), what, kind.threads,
+                        kind.threads > 1 ? "s" : "", s.median * 1e-9, memory ? "GB/s" : "GFLOP/s", s.lower * 1e-9,
                         s.upper * 1e-9, s.greatest * 1e-9);
   }
   std::vector<Cells> rows = {kHeadings};
@@ -223,7 +231,7 @@ std::string bench_table(const bench::Measurements& m) {
   return text + '\n' + table_text(rows);
 }
 
-nlohmann::ordered_json bench_json(const bench::Measurements& m, const bench::Discipline& discipline, bool quick) {
+nlohmann::ordered_json bench_json(const bench::Measurements& m, const bench::Procedure& procedure, bool quick) {
   const Machine& facts = machine();
   Json json = {{"keel", version()},
                {"machine",
@@ -234,21 +242,24 @@ nlohmann::ordered_json bench_json(const bench::Measurements& m, const bench::Dis
                  {"l2_bytes", facts.l2_bytes},
                  {"l3_bytes", facts.l3_bytes}}},
                {"settings",
-                {{"repeats", discipline.repeats},
+                {{"repeats", procedure.repeats},
                  {"quick", quick},
-                 {"seed", discipline.seed},
-                 {"sample_seconds", discipline.sample_seconds},
-                 {"yardstick_seconds", discipline.yardstick_seconds}}},
+                 {"seed", procedure.seed},
+                 {"sample_seconds", procedure.sample_seconds},
+                 {"yardstick_seconds", procedure.yardstick_seconds}}},
                {"seconds", m.seconds},
                {"yardsticks", Json::array()},
                {"rows", Json::array()}};
   for (const auto& [kind, rates] : m.yardsticks.measured()) {
     Json& entry = json["yardsticks"].emplace_back();
-    entry = {{"kind", kind.reads ? "read" : "fma"},
-             {"dtype", kind.reads ? Json(nullptr) : Json(keel::name_of(kind.dtype))},
+    const bool memory = kind.what != What::fma;
+    entry = {{"kind", !memory                   ? "fma"
+                      : kind.what == What::read ? "read"
+                                                : "update"},
+             {"dtype", memory ? Json(nullptr) : Json(keel::name_of(kind.dtype))},
              {"target", hwy::TargetName(kind.target)},
              {"threads", kind.threads}};
-    if (kind.reads) entry["memory_bytes"] = m.yardsticks.read_bytes();
+    if (memory) entry["memory_bytes"] = m.yardsticks.memory_bytes();
     entry["rate"] = json_of(bench::summary_of(rates));
     entry["samples"] = rates.size();
   }

@@ -52,6 +52,9 @@ void check_outputs(Checker& check, const Outputs& outputs, DType accumulation,
   if (outputs.weights.given()) {
     check.refuse("weights: expected none, as weights cannot be merged, got shape ", text_of(outputs.weights.shape));
   }
+  if (outputs.key_sums.given()) {
+    check.refuse("key_sums: expected none, as they cannot be merged, got shape ", text_of(outputs.key_sums.shape));
+  }
   if (!outputs.heads.empty()) {
     check.refuse("heads: expected none, as they cannot be merged, got ", outputs.heads.size());
   }

@@ -16,6 +16,11 @@ struct Entry {
   std::int64_t diagonal = 0;                    // query i has its diagonal at key i + diagonal
 };
 
+// The first of the rows that key_sums counts, the last `rows` of an entry; 0 counts them all.
+inline std::int64_t first_summed_row(const Entry& entry, std::int64_t rows) {
+  return rows == 0 ? 0 : std::max<std::int64_t>(entry.q_len - rows, 0);
+}
+
 // Keys [begin, end) of an entry, counted from its first.
 struct KeyRange {
   std::int64_t begin = 0, end = 0;

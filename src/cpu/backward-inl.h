@@ -9,7 +9,7 @@
 //   pass 2'  dbias += ds      ds = slope∘ds                  s = softcap(s) + bias
 //   pass 1'  dk += dsᵀ·q      dq += ds·k                     s = q·kᵀ
 //
-// Five products, each d multiply-adds a score, so the FMA ports bound it. Transposes of p and ds are never made: the
+// Five products, each d multiply-adds per score, so the FMA ports bound it. Transposes of p and ds are never made: the
 // register tile reads p by columns.
 #if defined(KEEL_CPU_BACKWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KEEL_CPU_BACKWARD_INL_H_
@@ -25,48 +25,24 @@
 #include <thread>
 
 #include "cpu/backward.h"
+#include "cpu/backward_block-inl.h"
+#include "cpu/backward_prepare-inl.h"
 #include "cpu/backward_row-inl.h"
-#include "cpu/backward_scratch-inl.h"
 #include "cpu/dropout-inl.h"
 #include "cpu/gemm-inl.h"
 #include "cpu/mask-inl.h"
 #include "cpu/pack-inl.h"
-#include "cpu/scratch-inl.h"
-#include "cpu/softmax-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Beyond this size an lse is too coarse to take weights from: rounded to float, it is off by up to 2e-6 here, by 1 from
-// 1e7 on. Such rows find their maximum and sum again.
 template <class T>
-constexpr T kTrustedLse = sizeof(T) == 4 ? 32 : 1000;
-
-template <class T>
-class BackwardRunner {
+class BackwardRunner : BackwardBlock<T> {
  public:
   BackwardRunner(const BackwardCall& call, const BackwardHead& head, std::byte* workspace)
-      : call_(call),
-        f_(call.forward),
-        head_(head),
-        h_(head.forward),
-        rows_(h_.n_q * f_.group),
-        scratch_(call, workspace),
-        memory_(call, rows_, head.memory),
-        dropout_(f_.dropout, f_.seed),
-        dense_(HasDenseTerms(f_, h_)) {
+      : BackwardBlock<T>(call, head, workspace), dropout_(call.forward.dropout, call.forward.seed) {
     std::fill_n(scratch_.ones, kRowTile, T{1});
-  }
-
-  // Each row's numbers, and 0 for its sums.
-  void Prepare(std::int64_t row_begin, std::int64_t row_end) {
-    for (std::int64_t r = row_begin; r < row_end; r += call_.tiles.row_block) {
-      PrepareBlock(r, std::min(call_.tiles.row_block, row_end - r));
-    }
-    if (!call_.sums_dq()) return;
-    const std::int64_t end = row_end == rows_ ? TiledRows(rows_) : row_end;
-    std::fill(memory_.dq + row_begin * memory_.ldq, memory_.dq + end * memory_.ldq, T{0});
   }
 
   void Run(const BackwardTask& task) {
@@ -80,7 +56,7 @@ class BackwardRunner {
     // earlier block of keys, and rows before them no later one, so nobody waits for what is left out. Blocks that a
     // mask hides from all rows are the first or the last ones.
     const Range seen = RowsThatSee(block);
-    const std::int64_t step = call_.tiles.row_block, places = (rows_ + step - 1) / step;
+    const std::int64_t step = call_.tiles.row_block, places = hwy::DivCeil(rows_, step);
     const auto tell = [&](std::int64_t place) {
       if (task.done != nullptr) task.done->store(place, std::memory_order_release);
     };
@@ -127,15 +103,27 @@ class BackwardRunner {
   }
 
  private:
-  RowPlace PlaceOf(std::int64_t r) const { return {r, f_.group}; }
-
-  T RowValue(const Rows& rows, std::int64_t g, std::int64_t i) const {
-    return static_cast<const T*>(rows.data)[g * rows.head_stride + i * rows.row_stride];
-  }
-
-  void LoadQuery(std::int64_t g, std::int64_t i, T factor, T* to) const {
-    LoadRow<T>(f_.dtype, h_.q.data, g * h_.q.head_stride + i * h_.q.row_stride, h_.q.column_stride, f_.d_k, factor, to);
-  }
+  using BackwardBlock<T>::call_;
+  using BackwardBlock<T>::dense_;
+  using BackwardBlock<T>::f_;
+  using BackwardBlock<T>::finite_q_;
+  using BackwardBlock<T>::h_;
+  using BackwardBlock<T>::head_;
+  using BackwardBlock<T>::memory_;
+  using BackwardBlock<T>::rows_;
+  using BackwardBlock<T>::scratch_;
+  using BackwardBlock<T>::BlockOf;
+  using BackwardBlock<T>::Computed;
+  using BackwardBlock<T>::FindKeys;
+  using BackwardBlock<T>::FindNeeded;
+  using BackwardBlock<T>::LoadQueries;
+  using BackwardBlock<T>::LoadQuery;
+  using BackwardBlock<T>::MultiplyPanels;
+  using BackwardBlock<T>::PackPanels;
+  using BackwardBlock<T>::PlaceOf;
+  using BackwardBlock<T>::QueriesTimesKeys;
+  using BackwardBlock<T>::ZeroTail;
+  using BackwardBlock<T>::nothing;
 
   // A row of a gradient, factor · from: written, or added to what is there.
   void Write(DType dtype, const MutableRows& to, std::int64_t at, std::int64_t n, T factor, const T* from) const {
@@ -155,31 +143,6 @@ class BackwardRunner {
     return {queries.begin * f_.group, queries.end * f_.group};
   }
 
-  void FindKeys(std::int64_t r, std::int64_t rows) {
-    RowPlace place = PlaceOf(r);
-    for (std::int64_t x = 0; x < rows; ++x, ++place) scratch_.keys[x] = VisibleKeys(f_, h_, place.i);
-  }
-
-  // Rows of zeros, which the last register tile reads.
-  void ZeroTail(T* rows_of, std::int64_t rows, std::int64_t ld) const {
-    std::fill(rows_of + rows * ld, rows_of + TiledRows(rows) * ld, T{0});
-  }
-
-  // The queries times scale·log₂e. Rows that see nothing become 0: what they hold must not meet a weight of 0.
-  void LoadQueries(std::int64_t r, std::int64_t rows) {
-    const std::int64_t ld = scratch_.ldk;
-    RowPlace place = PlaceOf(r);
-    for (std::int64_t x = 0; x < rows; ++x, ++place) {
-      T* const to = scratch_.q + x * ld;
-      const bool masked = scratch_.keys[x].empty() || memory_.numbers[r + x].top == static_cast<T>(-INFINITY);
-      std::fill(to + (masked ? 0 : f_.d_k), to + scratch_.columns_k, T{0});
-      if (masked) continue;
-      LoadQuery(place.g, place.i, static_cast<T>(ScaleOf(f_, h_, place.g, place.i) * kLog2E), to);
-    }
-    ZeroTail(scratch_.q, rows, ld);
-    finite_q_ = AllFinite(scratch_.q, rows, scratch_.columns_k, ld);
-  }
-
   void LoadGradients(std::int64_t r, std::int64_t rows) {
     const std::int64_t ld = scratch_.ldv;
     RowPlace place = PlaceOf(r);
@@ -195,78 +158,6 @@ class BackwardRunner {
     finite_dout_ = AllFinite(scratch_.dout, rows, scratch_.columns_v, ld);
   }
 
-  // Prepare() for at most row_block rows.
-  void PrepareBlock(std::int64_t r, std::int64_t rows) {
-    FindKeys(r, rows);
-    T *const o = scratch_.dout, *const dout = o + scratch_.ldv;
-    std::fill_n(o, 2 * scratch_.ldv, T{0});
-    bool coarse = false;
-    RowPlace place = PlaceOf(r);
-    for (std::int64_t x = 0; x < rows; ++x, ++place) {
-      const std::int64_t i = place.i, g = place.g;
-      RowNumbers<T>& numbers = memory_.numbers[r + x];
-      const T lse = RowValue(head_.lse, g, i);
-      numbers = {static_cast<T>(-INFINITY), 0, 0};
-      if (lse == static_cast<T>(-INFINITY)) continue;
-      if (scratch_.keys[x].empty() && f_.sequences.has_all_keys()) continue;  // else it may see keys that are not here
-      LoadRow<T>(call_.out.dtype, head_.out.data, g * head_.out.head_stride + i * head_.out.row_stride,
-                 head_.out.column_stride, f_.d_v, T{1}, o);
-      LoadRow<T>(call_.dout.dtype, head_.dout.data, g * head_.dout.head_stride + i * head_.dout.row_stride,
-                 head_.dout.column_stride, f_.d_v, T{1}, dout);
-      const T dlse = head_.dlse.data != nullptr ? RowValue(head_.dlse, g, i) : T{0};
-      const T top = std::max(lse * static_cast<T>(kLog2E), std::numeric_limits<T>::lowest());  // −inf would be masked
-      numbers = {lse != lse ? lse : top, 1, Dot(o, dout, scratch_.columns_v) - dlse};
-      coarse = coarse || std::abs(lse) > kTrustedLse<T>;
-    }
-    if (coarse && f_.sequences.has_all_keys()) FindMaxima(r, rows);  // of a slice of keys lse is all there is
-    if (!call_.dsinks) return;
-    for (std::int64_t x = 0; x < rows; ++x) {  // the sink is a key without a value: dp = 0
-      const auto [i, g, group] = PlaceOf(r + x);
-      const RowNumbers<T>& row = memory_.numbers[r + x];
-      const bool masked = row.top == static_cast<T>(-INFINITY);
-      const double p = masked ? 0.0 : std::exp2(static_cast<double>(SinkOf<T>(f_, h_, g)) - row.top) * row.norm;
-      static_cast<double*>(head_.dsinks.data)[g * head_.dsinks.head_stride + i * head_.dsinks.row_stride] =
-          masked ? 0.0 : -p * static_cast<double>(row.delta);
-    }
-  }
-
-  // The maximum and sum of the rows whose lse is too coarse, as the forward pass finds them.
-  void FindMaxima(std::int64_t r, std::int64_t rows) {
-    LoadQueries(r, rows);
-    std::fill_n(scratch_.states, rows, EmptyState<T>());
-    const Range all = NeededKeys(scratch_.keys, rows, {0, h_.k_len});
-    for (std::int64_t first = all.begin / call_.tiles.key_block * call_.tiles.key_block; first < all.end;
-         first += call_.tiles.key_block) {
-      const Range block = {first, std::min(first + call_.tiles.key_block, h_.k_len)};
-      PackPanels(h_.k, block, f_.d_k, scratch_.k_panels);
-      FindNeeded(rows, block);
-      Products(rows, scratch_.q, scratch_.ldk, scratch_.k_panels, f_.d_k, scratch_.s, nothing);
-      for (std::int64_t x = 0; x < rows; ++x) {
-        const Range computed = Computed(x);
-        if (computed.empty()) continue;
-        const RowBlock row = BlockOf(x, PlaceOf(r + x), block, computed);
-        T* const s = scratch_.s + x * scratch_.lds;
-        MaskRow(f_, h_, dense_, row, scratch_.dense, s);
-        JoinBlock<T, false, false>(s, computed, false, MaxOfBlock(s, computed), scratch_.states[x]);
-      }
-    }
-    for (std::int64_t x = 0; x < rows; ++x) {
-      RowNumbers<T>& numbers = memory_.numbers[r + x];
-      RowState<T>& state = scratch_.states[x];
-      if (!(std::abs(numbers.top) > kTrustedLse<T> * static_cast<T>(kLog2E)) || std::isinf(numbers.top)) continue;
-      if (h_.sinks.data != nullptr) JoinSink(SinkOf<T>(f_, h_, PlaceOf(r + x).g), state);
-      numbers.top = state.m;
-      numbers.norm = T{1} / state.l;
-    }
-  }
-
-  void PackPanels(const Rows& from, Range block, std::int64_t d, T* to) {
-    for (std::int64_t j = block.begin; j < block.end; j += scratch_.panel) {
-      PackPanel<T>(f_.dtype, from, j, std::min(scratch_.panel, block.end - j), d, scratch_.panel,
-                   to + (j - block.begin) * d);
-    }
-  }
-
   void PackKeys(Range block) {
     PackPanels(h_.k, block, f_.d_k, scratch_.k_panels);
     if (call_.needs_ds()) PackPanels(h_.v, block, f_.d_v, scratch_.v_panels);
@@ -276,57 +167,16 @@ class BackwardRunner {
     }
   }
 
-  // What each tile of rows sees of the block, in the block's count.
-  void FindNeeded(std::int64_t rows, Range block) {
-    for (std::int64_t x = 0; x < rows; x += kRowTile) {
-      const Range needed = NeededKeys(scratch_.keys + x, std::min<std::int64_t>(kRowTile, rows - x), block);
-      scratch_.needed[x / kRowTile] =
-          needed.empty() ? needed : Range{needed.begin - block.begin, needed.end - block.begin};
-    }
-  }
-
-  // The whole panels that a row's tile computes.
-  Range Computed(std::int64_t x) const {
-    const Range needed = scratch_.needed[x / kRowTile];
-    if (needed.empty()) return {0, 0};
-    const std::int64_t width = scratch_.panel;
-    return {needed.begin / width * width, (needed.end + width - 1) / width * width};
-  }
-
-  RowBlock BlockOf(std::int64_t x, const RowPlace& place, Range block, Range computed) const {
-    return {place.g, place.i, block.begin, computed, SeenOf(scratch_.keys[x], block, block.begin, computed)};
-  }
-
-  static constexpr auto nothing = [](auto...) {};
-
-  // to = a·panels for what is needed: q·kᵀ and do·vᵀ. Calls before() for every tile of rows and keys.
-  template <class Before>
-  void Products(std::int64_t rows, const T* a, std::int64_t lda, const T* panels, std::int64_t d, T* to,
-                const Before& before) {
-    const std::int64_t width = scratch_.panel;
-    for (std::int64_t y = 0; y < call_.tiles.key_block; y += width) {
-      for (std::int64_t x = 0; x < rows; x += kRowTile) {
-        const Range needed = scratch_.needed[x / kRowTile];
-        if (needed.end <= y || needed.begin >= y + width) continue;
-        const std::int64_t vectors = (std::min(needed.end - y, width) + scratch_.lanes - 1) / scratch_.lanes;
-        const std::int64_t tile_rows = std::min<std::int64_t>(kRowTile, rows - x);
-        before(x, tile_rows, needed, y);
-        Scores<T>(static_cast<int>(tile_rows), a + x * lda, lda, panels + y * d, d, vectors, to + x * scratch_.lds + y,
-                  scratch_.lds);
-      }
-    }
-  }
-
   // All passes of a block of rows and a block of keys, but for dq.
   void TakeBlock(std::int64_t r, std::int64_t rows, Range block) {
     const std::int64_t keys = block.end - block.begin;
     FindNeeded(rows, block);
-    const auto ask = [&](std::int64_t x, std::int64_t tile_rows, Range needed, std::int64_t y) {
-      AskForDenseTerms(f_, h_, r + x, tile_rows, needed, block.begin, y);
+    const auto prefetch = [&](std::int64_t x, std::int64_t tile_rows, Range needed, std::int64_t y) {
+      PrefetchDenseTerms(f_, h_, r + x, tile_rows, needed, block.begin, y);
     };
-    Products(rows, scratch_.q, scratch_.ldk, scratch_.k_panels, f_.d_k, scratch_.s, ask);  // pass 1
-    if (call_.needs_ds()) {
-      Products(rows, scratch_.dout, scratch_.ldv, scratch_.v_panels, f_.d_v, scratch_.t, nothing);  // pass 4: dp
+    MultiplyPanels(QueriesTimesKeys(), rows, prefetch);  // pass 1
+    if (call_.needs_ds()) {                              // pass 4: dp
+      MultiplyPanels({scratch_.dout, scratch_.ldv, scratch_.v_panels, f_.d_v, scratch_.t}, rows, nothing);
     }
     masked_ = false;
     RowPlace place = PlaceOf(r);
@@ -346,10 +196,11 @@ class BackwardRunner {
     }
     FindRows(rows, block);
     if (call_.dv) {  // pass 4
-      AddToKeys(r, rows, block, scratch_.s, scratch_.dout, scratch_.ldv, scratch_.columns_v, finite_dout_, scratch_.dv);
+      AddToKeys(r, rows, block,
+                {scratch_.s, scratch_.dout, scratch_.ldv, scratch_.columns_v, finite_dout_, scratch_.dv});
     }
     if (call_.dk) {  // pass 1'
-      AddToKeys(r, rows, block, scratch_.t, scratch_.q, scratch_.ldk, scratch_.columns_k, finite_q_, scratch_.dk);
+      AddToKeys(r, rows, block, {scratch_.t, scratch_.q, scratch_.ldk, scratch_.columns_k, finite_q_, scratch_.dk});
     }
   }
 
@@ -430,27 +281,39 @@ class BackwardRunner {
     }
   }
 
-  // to += aᵀ·b over the rows: dv from p and do, dk from ds and q. `b` stays in the first-level cache for all keys.
-  void AddToKeys(std::int64_t r, std::int64_t rows, Range block, const T* a, const T* b, std::int64_t ld,
-                 std::int64_t columns, bool finite, T* to) {
+  // to += weightsᵀ·values over the rows: dv from p and do, dk from ds and q. `values` stays in the first-level cache
+  // for all keys.
+  struct KeySums {
+    const T* weights;  // (rows, lds)
+    const T* values;   // (rows, ld)
+    std::int64_t ld, columns;
+    bool finite;  // all values
+    T* to;        // (keys, ld)
+  };
+  void AddToKeys(std::int64_t r, std::int64_t rows, Range block, const KeySums& x) {
     const std::int64_t keys = block.end - block.begin, lds = scratch_.lds;
-    if (!finite && masked_) {  // what a row does not see it must not reach: 0·Inf is not 0
-      RowPlace place = PlaceOf(r);
-      for (std::int64_t x = 0; x < rows; ++x, ++place) {
-        for (std::int64_t y = 0; y < keys; ++y) {
-          if (!IsVisible(f_, h_, place.g, place.i, block.begin + y)) continue;
-          for (std::int64_t c = 0; c < columns; ++c) to[y * ld + c] += a[x * lds + y] * b[x * ld + c];
+    if (!x.finite && masked_) {  // what a row does not see it must not reach: 0·Inf is not 0
+      ForVisiblePairs(r, rows, block, [&](std::int64_t row, std::int64_t y) {
+        for (std::int64_t c = 0; c < x.columns; ++c) {
+          x.to[y * x.ld + c] += x.weights[row * lds + y] * x.values[row * x.ld + c];
         }
-      }
+      });
       return;
     }
-    ForColumns<T>(columns, [&](std::int64_t c, std::int64_t width) {
+    ForColumns<T>(x.columns, [&](std::int64_t c, std::int64_t width) {
       for (std::int64_t y = 0; y < keys; y += kRowTile) {
         const Range seen = scratch_.rows[y / kRowTile];
         if (seen.empty()) continue;
-        Product<Into::kAdd, true, T, T>(static_cast<int>(std::min<std::int64_t>(kRowTile, keys - y)),
-                                        a + seen.begin * lds + y, lds, b + seen.begin * ld + c, ld,
-                                        seen.end - seen.begin, scratch_.ones, to + y * ld + c, ld, width);
+        const Product<T> tile = {.rows = static_cast<int>(std::min<std::int64_t>(kRowTile, keys - y)),
+                                 .a = x.weights + seen.begin * lds + y,
+                                 .lda = lds,
+                                 .b = x.values + seen.begin * x.ld + c,
+                                 .ldb = x.ld,
+                                 .k = seen.end - seen.begin,
+                                 .alpha = scratch_.ones,
+                                 .c = x.to + y * x.ld + c,
+                                 .ldc = x.ld};
+        MultiplyMatrices<Into::kAdd, true>(tile, width);
       }
     });
   }
@@ -461,25 +324,39 @@ class BackwardRunner {
     const std::int64_t lds = scratch_.lds, ld = scratch_.ldk, ldq = memory_.ldq, columns = scratch_.columns_k;
     T* const to = memory_.dq + r * ldq;
     if (!finite_k_ && masked_) {
-      RowPlace place = PlaceOf(r);
-      for (std::int64_t x = 0; x < rows; ++x, ++place) {
-        for (std::int64_t y = 0; y < block.end - block.begin; ++y) {
-          if (!IsVisible(f_, h_, place.g, place.i, block.begin + y)) continue;
-          for (std::int64_t c = 0; c < columns; ++c)
-            to[x * ldq + c] += scratch_.t[x * lds + y] * scratch_.k[y * ld + c];
-        }
-      }
+      ForVisiblePairs(r, rows, block, [&](std::int64_t x, std::int64_t y) {
+        for (std::int64_t c = 0; c < columns; ++c) to[x * ldq + c] += scratch_.t[x * lds + y] * scratch_.k[y * ld + c];
+      });
       return;
     }
     ForColumns<T>(columns, [&](std::int64_t c, std::int64_t width) {
       for (std::int64_t x = 0; x < rows; x += kRowTile) {
         const Range needed = scratch_.needed[x / kRowTile];
         if (needed.empty()) continue;
-        Product<Into::kAdd, false, T, T>(static_cast<int>(std::min<std::int64_t>(kRowTile, rows - x)),
-                                         scratch_.t + x * lds + needed.begin, lds, scratch_.k + needed.begin * ld + c,
-                                         ld, needed.end - needed.begin, scratch_.ones, to + x * ldq + c, ldq, width);
+        const Product<T> tile = {.rows = static_cast<int>(std::min<std::int64_t>(kRowTile, rows - x)),
+                                 .a = scratch_.t + x * lds + needed.begin,
+                                 .lda = lds,
+                                 .b = scratch_.k + needed.begin * ld + c,
+                                 .ldb = ld,
+                                 .k = needed.end - needed.begin,
+                                 .alpha = scratch_.ones,
+                                 .c = to + x * ldq + c,
+                                 .ldc = ldq};
+        MultiplyMatrices<Into::kAdd, false>(tile, width);
       }
     });
+  }
+
+  // Calls f(row, key), counted from r and from the block's first key, for every pair that all masks leave: the slow
+  // way, where something is not finite.
+  template <class F>
+  void ForVisiblePairs(std::int64_t r, std::int64_t rows, Range block, const F& f) const {
+    RowPlace place = PlaceOf(r);
+    for (std::int64_t x = 0; x < rows; ++x, ++place) {
+      for (std::int64_t y = 0; y < block.end - block.begin; ++y) {
+        if (IsVisible(f_, h_, place.g, place.i, block.begin + y)) f(x, y);
+      }
+    }
   }
 
   void WriteKeys(Range block) {
@@ -495,16 +372,8 @@ class BackwardRunner {
     }
   }
 
-  const BackwardCall& call_;
-  const Call& f_;
-  const BackwardHead& head_;
-  const ForwardHead& h_;
-  const std::int64_t rows_;
-  const BackwardScratch<T> scratch_;
-  const HeadMemory<T> memory_;
   const Dropout dropout_;
-  const bool dense_;
-  bool finite_k_ = true, finite_q_ = true, finite_dout_ = true;
+  bool finite_k_ = true, finite_dout_ = true;
   bool masked_ = false;  // some row does not see some key of the block
 };
 
@@ -517,7 +386,7 @@ BackwardKernel MakeBackwardKernel() {
     return HeadMemory<T>(call, rows, nullptr).bytes;
   };
   kernel.prepare = [](const BackwardCall& call, const BackwardHead& head, std::int64_t begin, std::int64_t end,
-                      std::byte* workspace) { BackwardRunner<T>(call, head, workspace).Prepare(begin, end); };
+                      std::byte* workspace) { BackwardPreparer<T>(call, head, workspace).Prepare(begin, end); };
   kernel.run = [](const BackwardCall& call, const BackwardTask& task, std::byte* workspace) {
     BackwardRunner<T>(call, *task.head, workspace).Run(task);
   };

@@ -36,7 +36,7 @@ struct HeadMemory {
 
   HeadMemory(const BackwardCall& call, std::int64_t rows, std::byte* memory) {
     const auto lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
-    ldq = (call.forward.d_k + lanes - 1) / lanes * lanes;
+    ldq = RoundUp(call.forward.d_k, lanes);
     const std::int64_t padded = rows + kRowTile;
     numbers = reinterpret_cast<RowNumbers<T>*>(memory);
     bytes = AlignUp(padded * static_cast<std::int64_t>(sizeof(RowNumbers<T>)));
@@ -67,20 +67,19 @@ struct BackwardScratch {
     const Call& f = call.forward;
     lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
     panel = kTileVectors * lanes;
-    const auto whole = [](std::int64_t n, std::int64_t of) { return (n + of - 1) / of * of; };
-    const std::int64_t block_rows = whole(call.tiles.row_block, kRowTile),
-                       block_keys = whole(call.tiles.key_block, panel);
+    const std::int64_t block_rows = RoundUp(call.tiles.row_block, kRowTile),
+                       block_keys = RoundUp(call.tiles.key_block, panel);
     const std::int64_t padded_keys = block_keys + kRowTile;
     row_tiles = block_rows / kRowTile;
     // A product reads a few columns of all rows at a time. Rows a power of two apart would have them collide in the
     // first-level cache, so a row takes an odd number of lines.
     const std::int64_t line = std::max<std::int64_t>(lanes, 64 / static_cast<std::int64_t>(sizeof(T)));
-    const auto odd = [&](std::int64_t columns) { return (whole(columns, line) / line | 1) * line; };
-    columns_k = whole(f.d_k, lanes);
-    columns_v = whole(f.d_v, lanes);
+    const auto odd = [&](std::int64_t columns) { return (RoundUp(columns, line) / line | 1) * line; };
+    columns_k = RoundUp(f.d_k, lanes);
+    columns_v = RoundUp(f.d_v, lanes);
     ldk = odd(columns_k);
     ldv = odd(columns_v);
-    lds = whole(padded_keys, lanes) + lanes;  // not a power of two, which would collide in the first-level cache
+    lds = RoundUp(padded_keys, lanes) + lanes;  // not a power of two, which would collide in the first-level cache
     const auto take = [&]<class U>(U*& pointer, std::int64_t count) {
       pointer = reinterpret_cast<U*>(workspace + bytes);
       bytes += AlignUp(count * static_cast<std::int64_t>(sizeof(U)));

@@ -16,10 +16,10 @@ HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Asks for a line of memory, into the second-level cache: the first would hold one of its few fill buffers until it
-// comes. AskNear() has the first bring what the second has.
-HWY_INLINE void AskFor(const void* line) { __builtin_prefetch(line, /*to write*/ 0, /*locality*/ 2); }
-HWY_INLINE void AskNear(const void* line) { __builtin_prefetch(line, /*to write*/ 0, /*locality*/ 3); }
+// From memory a line is prefetched into the second-level cache: the first level would hold one of its few fill buffers
+// until it comes.
+HWY_INLINE void PrefetchToL2(const void* line) { __builtin_prefetch(line, /*to write*/ 0, /*locality*/ 2); }
+HWY_INLINE void PrefetchToL1(const void* line) { __builtin_prefetch(line, /*to write*/ 0, /*locality*/ 3); }
 
 // Whether this target converts half floats itself; elsewhere that goes through scalar code.
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON || HWY_TARGET == HWY_SVE || \

@@ -1,5 +1,5 @@
 // Few queries over keys that are read once: decoding. Time goes into waiting for memory, so k and v are read in place
-// and front to back, and what comes next is asked for on the way. The sums are those of gemm-inl.h, in the same order,
+// and front to back, and what comes next is prefetched on the way. The sums are those of gemm-inl.h, in the same order,
 // bit for bit: a row does not depend on how many there are.
 #if defined(KEEL_CPU_DECODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KEEL_CPU_DECODE_INL_H_
@@ -22,24 +22,37 @@ HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+// s (rows, keys) = q·kᵀ with k read where it lies: keys are `stride` elements apart and their columns column_stride.
+// Rows of q and s are ldq and lds apart.
+template <class T, class S>
+struct ScoresInPlace {
+  int rows = 0;  // up to kRowTile
+  const T* q = nullptr;
+  std::ptrdiff_t ldq = 0;
+  const S* k = nullptr;
+  std::ptrdiff_t stride = 0, column_stride = 0, d_k = 0, keys = 0;
+  T* s = nullptr;
+  std::ptrdiff_t lds = 0;
+};
+
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 // Vectors of keys that MR rows take at a time: the chains of one would wait for the latency of their own additions, two
 // with their columns need half of 32 registers.
 template <int MR>
 constexpr int kStreamedVectors = HWY_TARGET == HWY_AVX3 || MR <= 2 ? 2 : 1;
 
-// What to ask for while keys are read: the rows to come, line by line and front to back as the hardware's own
-// prefetching has it. A line comes from memory `gap` elements before it is due in the first-level cache.
+// Prefetches the rows to come while keys are read, line by line and front to back, as the hardware's own prefetcher
+// does. A line comes from memory `gap` elements before it is due in the first-level cache.
 template <class S>
-struct Coming {
+struct RowPrefetcher {
   const S* row = nullptr;
   std::ptrdiff_t stride = 0, columns = 0, gap = 0, column = 0;
 
-  HWY_INLINE void Ask(std::ptrdiff_t lines) {
+  HWY_INLINE void Prefetch(std::ptrdiff_t lines) {
     constexpr std::ptrdiff_t kLine = 64 / sizeof(S);
     for (; lines > 0; --lines) {
-      AskNear(row + column);
-      AskFor(row + column + gap);
+      PrefetchToL1(row + column);
+      PrefetchToL2(row + column + gap);
       column += kLine;
       if (column >= columns) {
         column = 0;
@@ -49,13 +62,17 @@ struct Coming {
   }
 };
 
-// Scores of MR rows against kStreamedVectors vectors of keys; q is transposed, (d_k, MR). Columns of k are transposed
-// in registers and go straight into the sums: packing them first would add a trip through memory. Bound by the ports
-// that shuffle and multiply.
+// Scores of MR rows against kStreamedVectors vectors of keys from `first` on; q is transposed, (d_k, MR). Columns of k
+// are transposed in registers and go straight into the sums: packing them first would add a trip through memory. Bound
+// by the ports that shuffle and multiply.
 template <int MR, class S>
-HWY_NOINLINE void StreamedScoresTile(const float* HWY_RESTRICT q, const S* HWY_RESTRICT k, std::ptrdiff_t stride,
-                                     std::ptrdiff_t d_k, float* HWY_RESTRICT s, std::ptrdiff_t lds, Coming<S> coming) {
+HWY_NOINLINE void StreamedScoresTile(const ScoresInPlace<float, S>& x, std::ptrdiff_t first, std::ptrdiff_t gap) {
   const hn::ScalableTag<float> d;
+  const float* HWY_RESTRICT q = x.q;
+  const S* HWY_RESTRICT const k = x.k + first * x.stride;
+  float* HWY_RESTRICT const s = x.s + first;
+  const std::ptrdiff_t stride = x.stride, d_k = x.d_k, lds = x.lds;
+  RowPrefetcher<S> prefetcher = {k + kVectorRows * stride, stride, d_k, gap};
   constexpr int kVectors = kStreamedVectors<MR>;
   constexpr std::ptrdiff_t columns = kTileColumns<S, float>;
   constexpr std::ptrdiff_t kLines = kVectors * kVectorRows * columns * static_cast<std::ptrdiff_t>(sizeof(S)) / 64;
@@ -67,7 +84,7 @@ HWY_NOINLINE void StreamedScoresTile(const float* HWY_RESTRICT q, const S* HWY_R
     FloatVector words[kVectors][kHalfRows];
     for (int v = 0; v < kVectors; ++v) LoadColumns(k + v * kVectorRows * stride + c, stride, words[v]);
     const auto add = [&](std::ptrdiff_t i, const auto& column) {
-      coming.Ask((i + 1) * kLines / columns - i * kLines / columns);  // at an even pace
+      prefetcher.Prefetch((i + 1) * kLines / columns - i * kLines / columns);  // at an even pace
       FloatVector x[kVectors];
       for (int v = 0; v < kVectors; ++v) x[v] = column(v);
       for (int r = 0; r < MR; ++r) {
@@ -91,23 +108,19 @@ HWY_NOINLINE void StreamedScoresTile(const float* HWY_RESTRICT q, const S* HWY_R
   }
 }
 
-// Scores of up to kRowTile rows against `keys` keys, whole panels of them, read in place; how many keys that were. None
-// where k does not lend itself to it. `q` is transposed, (d_k, TileRows(rows)).
+// Scores against whole panels of keys; how many keys that were. None where k does not lend itself to it. q is
+// transposed, (d_k, TileRows(rows)).
 template <class S>
-HWY_INLINE std::int64_t StreamedScores(int rows, const float* q, const S* k, std::int64_t stride,
-                                       std::int64_t column_stride, std::int64_t d_k, std::int64_t keys, float* s,
-                                       std::ptrdiff_t lds) {
-  if (column_stride != 1 || d_k % kTileColumns<S, float> != 0) return 0;
-  constexpr std::int64_t kBytesBetween = 8192;
-  const std::int64_t gap_keys = kBytesBetween / (d_k * static_cast<std::int64_t>(sizeof(S)));
+HWY_INLINE std::int64_t StreamedScores(const ScoresInPlace<float, S>& x) {
+  if (x.column_stride != 1 || x.d_k % kTileColumns<S, float> != 0) return 0;
+  constexpr std::ptrdiff_t kBytesBetween = 8192;
+  const std::ptrdiff_t gap = kBytesBetween / (x.d_k * static_cast<std::ptrdiff_t>(sizeof(S))) * x.stride;
   const auto stream = [&]<int MR>(std::integral_constant<int, MR>) {
-    for (std::int64_t y = 0; y < keys; y += kStreamedVectors<MR> * kVectorRows) {
-      const S* const from = k + y * stride;
-      StreamedScoresTile<MR, S>(q, from, stride, d_k, s + y, lds,
-                                {from + kVectorRows * stride, stride, d_k, gap_keys * stride});
+    for (std::ptrdiff_t y = 0; y < x.keys; y += kStreamedVectors<MR> * kVectorRows) {
+      StreamedScoresTile<MR, S>(x, y, gap);
     }
   };
-  switch (TileRows(rows)) {
+  switch (TileRows(x.rows)) {
     case 1:
       stream(std::integral_constant<int, 1>());
       break;
@@ -120,7 +133,7 @@ HWY_INLINE std::int64_t StreamedScores(int rows, const float* q, const S* k, std
     default:
       stream(std::integral_constant<int, 6>());
   }
-  return keys;
+  return x.keys;
 }
 
 // The queries as StreamedScores() wants them.
@@ -134,52 +147,54 @@ HWY_INLINE void TransposeQueries(int rows, const float* q, std::ptrdiff_t ldq, s
 
 // Only float on AVX2 and AVX-512 has the transposes of whole vectors.
 template <class T, class S>
-HWY_INLINE std::int64_t StreamedScores(int, const T*, const S*, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                                       T*, std::ptrdiff_t) {
+HWY_INLINE std::int64_t StreamedScores(const ScoresInPlace<T, S>&) {
   return 0;
 }
 template <class T>
 HWY_INLINE void TransposeQueries(int, const T*, std::ptrdiff_t, std::int64_t, T*) {}
 
-// Scores against fewer keys than are worth packing, one after the other: the same chains, a lane each.
-constexpr std::int64_t kFewKeys = 2;
+// Scores against fewer keys than are worth packing, one after the other: the same chains, one lane each.
+constexpr std::int64_t kKeysNotWorthPacking = 2;
 template <class T, class S>
-HWY_INLINE void FewScores(int rows, const T* q, std::ptrdiff_t ldq, const S* k, std::ptrdiff_t stride,
-                          std::ptrdiff_t column_stride, std::ptrdiff_t d_k, std::ptrdiff_t keys, T* s,
-                          std::ptrdiff_t lds) {
+HWY_INLINE void ScoresOneByOne(const ScoresInPlace<T, S>& x) {
   const hn::CappedTag<T, 1> d;
-  for (std::ptrdiff_t y = 0; y < keys; ++y, k += stride) {
-    for (int r = 0; r < rows; ++r) {
+  const S* k = x.k;
+  for (std::ptrdiff_t y = 0; y < x.keys; ++y, k += x.stride) {
+    for (int r = 0; r < x.rows; ++r) {
       auto sum = hn::Zero(d);
       const auto add = [&](std::ptrdiff_t c) {
-        sum = hn::MulAdd(hn::Set(d, q[r * ldq + c]), hn::Set(d, ToScalar<T>(k[c * column_stride])), sum);
+        sum = hn::MulAdd(hn::Set(d, x.q[r * x.ldq + c]), hn::Set(d, ToScalar<T>(k[c * x.column_stride])), sum);
       };
       std::ptrdiff_t c = 0;
-      for (; c + 4 <= d_k; c += 4)
+      for (; c + 4 <= x.d_k; c += 4)
         add(c), add(c + 1), add(c + 2), add(c + 3);  // short enough to run beside what follows
-      for (; c < d_k; ++c) add(c);
-      s[r * lds + y] = hn::GetLane(sum);
+      for (; c < x.d_k; ++c) add(c);
+      x.s[r * x.lds + y] = hn::GetLane(sum);
     }
   }
 }
 
-// sum += p·v, where v is read once, from memory and in place: a few keys at a time, so that it is read front to back.
+// c += a·b = p·v for `columns` columns, where v is read once, from memory and in place: a few keys at a time, so that
+// it is read front to back.
 template <class T, class S>
-HWY_INLINE void StreamedSum(int rows, const T* p, std::ptrdiff_t ldp, const S* v, std::ptrdiff_t ldv,
-                            std::ptrdiff_t keys, T* sum, std::ptrdiff_t ldo, std::ptrdiff_t columns) {
+HWY_INLINE void StreamedSum(const Product<T, S>& product, std::ptrdiff_t columns) {
   constexpr std::ptrdiff_t kKeys = 16;
-  for (std::ptrdiff_t y = 0; y < keys; y += kKeys) {
-    const std::ptrdiff_t some = keys - y < kKeys ? keys - y : kKeys;
+  for (std::ptrdiff_t y = 0; y < product.k; y += kKeys) {
     ForColumns<T>(columns, [&](std::ptrdiff_t c, std::ptrdiff_t width) {
-      Product<Into::kExtend, false, T, S>(rows, p + y, ldp, v + y * ldv + c, ldv, some, nullptr, sum + c, ldo, width);
+      Product<T, S> part = product;
+      part.a += y;
+      part.b += y * product.ldb + c;
+      part.c += c;
+      part.k = product.k - y < kKeys ? product.k - y : kKeys;
+      MultiplyMatrices<Into::kExtend, false>(part, width);
     });
   }
   if constexpr (kInPairs<2, T, S>) {
     const hn::ScalableTag<T> d;
     const auto n = static_cast<std::ptrdiff_t>(hn::Lanes(d));
     ForColumns<T>(columns, [&](std::ptrdiff_t c, std::ptrdiff_t width) {
-      for (std::ptrdiff_t i = 0; width % 2 == 0 && i < rows * width; i += 2) {
-        T* const two = sum + i / width * ldo + c + i % width * n;
+      for (std::ptrdiff_t i = 0; width % 2 == 0 && i < product.rows * width; i += 2) {
+        T* const two = product.c + i / width * product.ldc + c + i % width * n;
         hn::StoreInterleaved2(hn::Load(d, two), hn::Load(d, two + n), d, two);
       }
     });

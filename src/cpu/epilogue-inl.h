@@ -48,11 +48,22 @@ HWY_INLINE void WriteStatistics(const ForwardHead& head, std::int64_t g, std::in
   }
 }
 
+// Notes what a second pass needs: 0 for a row that sees nothing, NaN for one that is NaN.
+template <class T>
+HWY_INLINE void NoteNorm(const ForwardHead& head, const RowPlace& place, const RowState<T>& state) {
+  const bool masked = state.visible == 0;
+  const auto put = [&](const MutableRows& to, T value) {
+    static_cast<T*>(to.data)[place.g * to.head_stride + place.i * to.row_stride] = value;
+  };
+  put(head.m, masked ? T{0} : state.m);
+  put(head.norm, masked ? T{0} : state.l == 0 ? static_cast<T>(NAN) : T{1} / state.l);
+}
+
 // Whether anything but the output is asked for.
 HWY_INLINE bool Reports(const ForwardHead& head) {
   return head.lse.data != nullptr || head.max_logit.data != nullptr || head.entropy.data != nullptr ||
          head.max_weight.data != nullptr || head.logit_mean.data != nullptr || head.logit_var.data != nullptr ||
-         head.visible.data != nullptr || head.weights.data != nullptr;
+         head.visible.data != nullptr || head.weights.data != nullptr || head.m.data != nullptr;
 }
 
 // Ends a row: its sink joins, staying in m and l for the weights, and its statistics are written. Returns what its
@@ -71,6 +82,7 @@ HWY_INLINE T FinishRow(const Call& call, const ForwardHead& head, const RowPlace
                        : state.l == 0 ? NAN
                                       : static_cast<double>(state.m) + std::log2(static_cast<double>(state.l));
     WriteStatistics(head, place.g, place.i, state, masked ? -INFINITY : max, lse);
+    if (head.m.data != nullptr) NoteNorm(head, place, state);
   }
   // A row whose visible scores are all −inf has l = 0: 0/0.
   return masked ? T{0} : state.l == 0 ? static_cast<T>(NAN) : factor / state.l;

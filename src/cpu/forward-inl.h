@@ -23,13 +23,14 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cpu/decode-inl.h"
 #include "cpu/dropout-inl.h"
 #include "cpu/epilogue-inl.h"
 #include "cpu/forward.h"
 #include "cpu/gemm-inl.h"
+#include "cpu/key_sums-inl.h"
 #include "cpu/mask-inl.h"
 #include "cpu/pack-inl.h"
+#include "cpu/scores-inl.h"
 #include "cpu/scratch-inl.h"
 #include "cpu/softmax-inl.h"
 #include "cpu/values-inl.h"
@@ -47,11 +48,12 @@ class ForwardTaskRunner {
         head_(*task.head),
         rows_(task.row_end - task.row_begin),
         scratch_(call, workspace),
-        dropout_(call.dropout, call.seed),
-        dense_(HasDenseTerms(call, *task.head)) {}
+        scores_(call, *task.head, task.row_begin, rows_, scratch_),
+        all_keys_(scores_.AllKeys()),
+        dropout_(call.dropout, call.seed) {}
 
   void Run() {
-    LoadQueries();
+    scores_.LoadQueries();
     const Tiles& tiles = call_.tiles;
     const std::int64_t only = all_keys_.begin / tiles.key_block * tiles.key_block;
     if (!all_keys_.empty() && all_keys_.end <= only + tiles.key_block && task_.partial == nullptr) {
@@ -81,113 +83,26 @@ class ForwardTaskRunner {
   }
 
  private:
-  RowPlace PlaceOf(std::int64_t r) const { return {task_.row_begin + r, call_.group}; }
-
-  // The rows' key ranges, and their queries times scale·log₂e.
-  void LoadQueries() {
-    Range all = {INT64_MAX, 0};
-    WithType<T>(call_.dtype, [&](auto* type) {
-      const auto* const q = static_cast<decltype(type)>(head_.q.data);
-      RowPlace place = PlaceOf(0);
-      for (std::int64_t r = 0; r < rows_; ++r, ++place) {
-        const Range keys = VisibleKeys(call_, head_, place.i);
-        scratch_.keys[r] = keys;
-        if (!keys.empty()) all = {std::min(all.begin, keys.begin), std::max(all.end, keys.end)};
-        const double scale = ScaleOf(call_, head_, place.g, place.i);
-        LoadRow<T>(q + place.g * head_.q.head_stride + place.i * head_.q.row_stride, head_.q.column_stride, call_.d_k,
-                   static_cast<T>(scale * kLog2E), scratch_.q + r * scratch_.ldq);
-      }
-    });
-    all_keys_ = all.empty() ? Range{0, 0} : all;
-    std::fill(scratch_.q + rows_ * scratch_.ldq, scratch_.q + TiledRows(rows_) * scratch_.ldq, T{0});
-    if (rows_ <= kRowTile && head_.k_len >= scratch_.panel) {
-      TransposeQueries(static_cast<int>(rows_), scratch_.q, scratch_.ldq, call_.d_k, scratch_.q_columns);
-    }
-  }
-
-  Strip StripOf(std::int64_t r, Range block, std::int64_t first) const {
-    Strip strip = {r, std::min<std::int64_t>(kStripRows, rows_ - r), {INT64_MAX, 0}, {}};
-    for (std::int64_t x = 0; x < strip.rows; x += kRowTile) {
-      const Range seen = NeededKeys(scratch_.keys + r + x, std::min<std::int64_t>(kRowTile, strip.rows - x), block);
-      if (seen.empty()) continue;
-      const Range tile = {seen.begin - first, seen.end - first};
-      strip.tile[x / kRowTile] = tile;
-      strip.needed = {std::min(strip.needed.begin, tile.begin), std::max(strip.needed.end, tile.end)};
-    }
-    return strip;
-  }
-
-  // Scores of a strip against the panels that cover what it needs, packed when a first strip asks for them.
-  Range ScoreStrip(const Strip& strip, std::int64_t first) {
-    const auto& [r, rows, needed, tile] = strip;
-    const std::int64_t width = scratch_.panel;
-    const Range panels = {needed.begin / width, (needed.end + width - 1) / width};
-    std::int64_t panel = panels.begin;
-    if (rows_ <= kRowTile) panel += StreamScores(rows, needed, first);
-    for (; panel < panels.end; ++panel) {
-      const std::int64_t j = first + panel * width, keys = std::min(width, head_.k_len - j);
-      T* const packed = scratch_.k + panel * width * call_.d_k;
-      if (scratch_.packed[panel] == 0) {
-        PackPanel<T>(call_.dtype, head_.k, j, keys, call_.d_k, width, packed);
-        scratch_.packed[panel] = 1;
-      }
-      AskForDenseTerms(call_, head_, task_.row_begin + r, rows, needed, first, panel * width);
-      // Of a tile's last panel only the vectors that hold a key; what else s has there is hidden with the masks.
-      for (std::int64_t x = 0; x < rows; x += kRowTile) {
-        const Range seen = Clip(tile[x / kRowTile], {panel * width, (panel + 1) * width});
-        if (seen.empty()) continue;
-        const std::int64_t vectors = (seen.end - panel * width + scratch_.lanes - 1) / scratch_.lanes;
-        Scores<T>(static_cast<int>(std::min<std::int64_t>(kRowTile, rows - x)), scratch_.q + (r + x) * scratch_.ldq,
-                  scratch_.ldq, packed, call_.d_k, vectors, scratch_.s + x * scratch_.lds + panel * width,
-                  scratch_.lds);
-      }
-    }
-    return {panels.begin * width, panels.end * width};
-  }
-
-  // The scores of a task's only rows, as far as k can be read in place: how many panels they fill.
-  std::int64_t StreamScores(std::int64_t rows, Range needed, std::int64_t first) {
-    const std::int64_t begin = needed.begin / scratch_.panel * scratch_.panel;
-    std::int64_t done = 0;
-    WithType<T>(call_.dtype, [&](auto* type) {
-      const Rows& from = head_.k;
-      const auto* const k = static_cast<decltype(type)>(from.data) + (first + begin) * from.row_stride;
-      const int few = static_cast<int>(rows);
-      done = StreamedScores(few, scratch_.q_columns, k, from.row_stride, from.column_stride, call_.d_k,
-                            (needed.end - begin) / scratch_.panel * scratch_.panel, scratch_.s + begin, scratch_.lds);
-      if (const std::int64_t left = needed.end - begin - done; left > 0 && left <= kFewKeys) {
-        FewScores(few, scratch_.q, scratch_.ldq, k + done * from.row_stride, from.row_stride, from.column_stride,
-                  call_.d_k, left, scratch_.s + begin + done, scratch_.lds);
-        done += scratch_.panel;
-      }
-    });
-    return done / scratch_.panel;
-  }
-
-  RowBlock BlockOf(std::int64_t r, const RowPlace& place, Range block, std::int64_t first, Range computed) const {
-    return {place.g, place.i, first, computed, SeenOf(scratch_.keys[r], block, first, computed)};
-  }
-
   void TakeBlock(Range block, std::int64_t first, const States<T>& states) {
     std::fill_n(scratch_.packed, scratch_.panels, std::uint8_t{0});
     ValueSums<T> values(call_, task_, scratch_, {block, first, states, finishing_});
     for (std::int64_t r = 0; r < rows_; r += kStripRows) {
-      const Strip strip = StripOf(r, block, first);
+      const Strip strip = scores_.StripOf(r, block, first);
       const auto& [_, rows, needed, tile] = strip;
       if (needed.empty()) {
         if (finishing_) values.WriteZeros(strip);
         continue;
       }
-      const Range computed = ScoreStrip(strip, first);  // pass 1
+      const Range computed = scores_.Score(strip, first);  // pass 1
       bool masked = false;
       std::int64_t visible[kStripRows];
       T top[kStripRows];
-      RowPlace place = PlaceOf(r);
+      RowPlace place = scores_.PlaceOf(r);
       for (std::int64_t x = 0; x < rows; ++x, ++place) {
         T* const s = scratch_.s + x * scratch_.lds;
-        const RowBlock row = BlockOf(r + x, place, block, first, computed);
-        visible[x] = MaskRow(call_, head_, dense_, row, scratch_.dense, s);  // pass 2
-        top[x] = MaxOfBlock(s, computed);                                    // which waits: all rows first
+        const RowBlock row = scores_.BlockOf(r + x, place, block, first, computed);
+        visible[x] = scores_.Mask(row, s);  // pass 2
+        top[x] = MaxOfBlock(s, computed);   // which waits: all rows first
         masked = masked || visible[x] < needed.end - needed.begin;
       }
       for (std::int64_t x = 0; x < rows; ++x) {
@@ -197,7 +112,7 @@ class ForwardTaskRunner {
         scratch_.factor[x] = JoinBlock<T, kEntropy, kMoments>(s, computed, whole, top[x], state);  // pass 3
         state.visible += visible[x];
         if (call_.dropout > 0) {
-          ApplyDropout<T>(dropout_, head_, BlockOf(r + x, PlaceOf(r + x), block, first, computed), s);
+          ApplyDropout<T>(dropout_, head_, scores_.BlockOf(r + x, scores_.PlaceOf(r + x), block, first, computed), s);
         }
       }
       values.Add(strip, masked);  // pass 4
@@ -206,7 +121,7 @@ class ForwardTaskRunner {
 
   // The weights, once m and l are known: passes 1 and 2 again, p = 2^(s − m)/l, dropout.
   void WriteWeights() {
-    RowPlace place = PlaceOf(0);
+    RowPlace place = scores_.PlaceOf(0);
     for (std::int64_t r = 0; r < rows_; ++r, ++place) {
       const MutableRows& w = head_.weights;
       const std::int64_t at = place.g * w.head_stride + place.i * w.row_stride;
@@ -217,11 +132,11 @@ class ForwardTaskRunner {
       if (block.empty()) continue;
       std::fill_n(scratch_.packed, scratch_.panels, std::uint8_t{0});
       for (std::int64_t r = 0; r < rows_; r += kStripRows) {
-        const Strip strip = StripOf(r, block, j);
+        const Strip strip = scores_.StripOf(r, block, j);
         if (strip.needed.empty()) continue;
-        const Range computed = ScoreStrip(strip, j);
+        const Range computed = scores_.Score(strip, j);
         for (std::int64_t x = 0; x < strip.rows; ++x) {
-          const RowBlock row = BlockOf(r + x, PlaceOf(r + x), block, j, computed);
+          const RowBlock row = scores_.BlockOf(r + x, scores_.PlaceOf(r + x), block, j, computed);
           if (!row.seen.empty()) WriteWeightRow(row, r + x, scratch_.s + x * scratch_.lds);
         }
       }
@@ -230,7 +145,7 @@ class ForwardTaskRunner {
 
   void WriteWeightRow(const RowBlock& row, std::int64_t r, T* s) {
     const hn::ScalableTag<T> d;
-    MaskRow(call_, head_, dense_, row, scratch_.dense, s);
+    scores_.Mask(row, s);
     const RowState<T>& state = scratch_.total.rows[r];
     const auto m = hn::Set(d, state.m), norm = hn::Set(d, T{1} / state.l);  // NaN where the row has a NaN
     for (std::int64_t y = row.computed.begin; y < row.computed.end; y += scratch_.lanes) {
@@ -264,9 +179,9 @@ class ForwardTaskRunner {
   const ForwardHead& head_;
   const std::int64_t rows_;
   const Scratch<T> scratch_;
+  const ScoreRows<T> scores_;
+  const Range all_keys_;
   const Dropout dropout_;
-  const bool dense_;
-  Range all_keys_;
   bool finishing_ = false;  // one block has all the keys: rows are written with it
 };
 
@@ -300,6 +215,8 @@ ForwardKernel MakeForwardKernel() {
   };
   kernel.run = &RunForward<T>;
   kernel.finish_split = &FinishSplit<T>;
+  kernel.key_sums_bytes = &KeySumsRunner<T>::WorkspaceBytes;
+  kernel.key_sums = &RunKeySums<T>;
   return kernel;
 }
 

@@ -31,6 +31,9 @@ struct ForwardCall : Call {
   Tiles tiles;
   bool keeps_entropy = false;  // what entropy needs
   bool keeps_moments = false;  // what logit_mean and logit_var need
+
+  // What a second pass needs of each row, where there is one: p = 2^(s·log₂e − m)·norm. Of the accumulation type.
+  MutableStrided m{}, norm{};
 };
 
 // One sequence and one key-value head. Views not given have data == nullptr.
@@ -49,6 +52,8 @@ struct ForwardHead {
   Rows mask, bias;    // columns are keys
   Rows alibi, sinks;  // one value per head: head_stride alone
   MutableRows lse, max_logit, entropy, max_weight, logit_mean, logit_var, visible;  // one value per row
+  MutableRows m, norm;                                                              // likewise
+  MutableRows key_sums;                                                             // row_stride is that of keys
   MutableRows weights;
   std::int64_t weights_before = 0, weights_after = 0;  // columns beside this sequence's keys, to be zeroed
 };
@@ -62,6 +67,14 @@ struct ForwardTask {
   void* partial = nullptr;
 };
 
+// Rows [row_begin, row_end), whose m and norm are known, against the block of keys from key_begin on. Writes the
+// key_sums of those keys.
+struct KeySumsTask {
+  const ForwardHead* head = nullptr;
+  std::int64_t row_begin = 0, row_end = 0;
+  std::int64_t key_begin = 0;  // a multiple of key_block
+};
+
 // The kernel's entry points for one accumulation type on one SIMD target.
 struct ForwardKernel {
   std::int64_t (*workspace_bytes)(const ForwardCall&) = nullptr;                        // one thread's scratch
@@ -70,6 +83,9 @@ struct ForwardKernel {
   // Merges the states of chunks [0, chunks), `stride` bytes apart from task.partial on, and writes the outputs.
   void (*finish_split)(const ForwardCall&, const ForwardTask&, std::int64_t chunks, std::int64_t stride,
                        std::byte* workspace) = nullptr;
+
+  std::int64_t (*key_sums_bytes)(const ForwardCall&) = nullptr;  // one thread's scratch for key_sums()
+  void (*key_sums)(const ForwardCall&, const KeySumsTask&, std::byte* workspace) = nullptr;
 };
 
 // The kernel that accumulates in f32 or f64, for one of Machine::target_bits.

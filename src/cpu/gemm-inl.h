@@ -25,14 +25,14 @@ constexpr int kTileVectors = 4;
 constexpr int kTileVectors = 2;
 #endif
 
-// Steps a round of the loop: with four, the few rounds at d = 64 can be foreseen to their end. Where 12 of 16 registers
-// hold sums, four steps in flight would spill some.
+// Steps per round of the loop: with four, the few rounds at d = 64 can be foreseen to their end. Where 12 of 16
+// registers hold sums, four steps in flight would spill some.
 constexpr std::ptrdiff_t kSteps = kTileVectors == 4 ? 4 : 2;
 
 // What becomes of A·B. kSet: C = A·B. kAdd: C = alpha_r·C + A·B. kScale: C = alpha_r·(0 + A·B), as a kAdd to 0 that is
 // then multiplied; C unaligned. kExtend: the chains of C go on, bit for bit as if the steps before had been part of the
-// same call, and each step asks for what it will need of B kRowsAhead steps later; kInPairs tells how the vectors of C
-// are ordered.
+// same call, and each step prefetches what B's row kRowsAhead steps later has; kInPairs tells how the vectors of C are
+// ordered.
 enum class Into { kSet, kAdd, kScale, kExtend };
 
 constexpr std::ptrdiff_t kRowsAhead = 16;
@@ -54,17 +54,31 @@ HWY_INLINE hn::Vec<D> LoadVector(D d, const S* row) {
   }
 }
 
-// Asks for the lines that NV vectors from `row` on take.
+// Prefetches NV vectors from `row` on.
 template <int NV, class D, class S>
-HWY_INLINE void AskAhead(D d, const S* row) {
+HWY_INLINE void PrefetchVectors(D d, const S* row) {
   constexpr std::ptrdiff_t kLine = 64 / sizeof(S);
-  for (std::ptrdiff_t c = 0; c < static_cast<std::ptrdiff_t>(NV * hn::Lanes(d)); c += kLine) AskFor(row + c);
+  for (std::ptrdiff_t c = 0; c < static_cast<std::ptrdiff_t>(NV * hn::Lanes(d)); c += kLine) PrefetchToL2(row + c);
 }
 
-// C (MR, NV vectors) from A (MR, k) and B (k, NV vectors) of any dtype, C aligned but for kScale.
-//   kTransposed:  A is given as its transpose, (k, MR) with rows lda apart
+// C (rows, n) from A (rows, k) and B (k, n) of any dtype; rows of each are ld elements apart. C is aligned but for
+// kScale, and so is B where it is of type T.
+template <class T, class S = T>
+struct Product {
+  int rows = 0;  // up to kRowTile
+  const T* a = nullptr;
+  std::ptrdiff_t lda = 0;
+  const S* b = nullptr;
+  std::ptrdiff_t ldb = 0, k = 0;
+  const T* alpha = nullptr;  // one per row, for kAdd and kScale
+  T* c = nullptr;
+  std::ptrdiff_t ldc = 0;
+};
+
+// MR rows by NV vectors of a product, whose fields come in registers: short calls would show their way through memory.
+// With kTransposed A is given as its transpose, (k, MR).
 // Each element is one chain of fused multiply-adds in the order of k, whatever MR and NV are. Bound by the FMA ports:
-// MR·NV of them against NV loads and MR broadcasts a step.
+// MR·NV of them against NV loads and MR broadcasts per step.
 template <int MR, int NV, Into kInto, bool kTransposed, class T, class S>
 HWY_NOINLINE void MatrixTile(const T* HWY_RESTRICT a, std::ptrdiff_t lda, const S* HWY_RESTRICT b, std::ptrdiff_t ldb,
                              std::ptrdiff_t k, const T* HWY_RESTRICT alpha, T* HWY_RESTRICT c, std::ptrdiff_t ldc) {
@@ -98,21 +112,21 @@ HWY_NOINLINE void MatrixTile(const T* HWY_RESTRICT a, std::ptrdiff_t lda, const 
     if constexpr (NV > 2) c##r##2 = hn::MulAdd(x, b2, c##r##2); \
     if constexpr (NV > 3) c##r##3 = hn::MulAdd(x, b3, c##r##3); \
   }
-#define KEEL_STEP                                                                \
-  {                                                                              \
-    const V b0 = LoadVector<kPairs, 0>(d, b);                                    \
-    const V b1 = NV > 1 ? LoadVector<kPairs, 1>(d, b) : zero;                    \
-    const V b2 = NV > 2 ? LoadVector<kPairs, 2>(d, b) : zero;                    \
-    const V b3 = NV > 3 ? LoadVector<kPairs, 3>(d, b) : zero;                    \
-    KEEL_ROW(0)                                                                  \
-    KEEL_ROW(1)                                                                  \
-    KEEL_ROW(2)                                                                  \
-    KEEL_ROW(3)                                                                  \
-    KEEL_ROW(4)                                                                  \
-    KEEL_ROW(5)                                                                  \
-    a += kTransposed ? lda : 1;                                                  \
-    if constexpr (kInto == Into::kExtend) AskAhead<NV>(d, b + kRowsAhead * ldb); \
-    b += ldb;                                                                    \
+#define KEEL_STEP                                                                       \
+  {                                                                                     \
+    const V b0 = LoadVector<kPairs, 0>(d, b);                                           \
+    const V b1 = NV > 1 ? LoadVector<kPairs, 1>(d, b) : zero;                           \
+    const V b2 = NV > 2 ? LoadVector<kPairs, 2>(d, b) : zero;                           \
+    const V b3 = NV > 3 ? LoadVector<kPairs, 3>(d, b) : zero;                           \
+    KEEL_ROW(0)                                                                         \
+    KEEL_ROW(1)                                                                         \
+    KEEL_ROW(2)                                                                         \
+    KEEL_ROW(3)                                                                         \
+    KEEL_ROW(4)                                                                         \
+    KEEL_ROW(5)                                                                         \
+    a += kTransposed ? lda : 1;                                                         \
+    if constexpr (kInto == Into::kExtend) PrefetchVectors<NV>(d, b + kRowsAhead * ldb); \
+    b += ldb;                                                                           \
   }
   std::ptrdiff_t step = 0;
   for (; step + kSteps <= k; step += kSteps) {
@@ -159,43 +173,33 @@ HWY_INLINE std::int64_t TiledRows(std::int64_t rows) {
 }
 
 template <int NV, Into kInto, bool kTransposed, class T, class S>
-HWY_INLINE void MatrixRows(int rows, const T* a, std::ptrdiff_t lda, const S* b, std::ptrdiff_t ldb, std::ptrdiff_t k,
-                           const T* alpha, T* c, std::ptrdiff_t ldc) {
-  switch (TileRows(rows)) {
+HWY_INLINE void MatrixRows(const Product<T, S>& p) {
+  switch (TileRows(p.rows)) {
     case 1:
-      return MatrixTile<1, NV, kInto, kTransposed>(a, lda, b, ldb, k, alpha, c, ldc);
+      return MatrixTile<1, NV, kInto, kTransposed>(p.a, p.lda, p.b, p.ldb, p.k, p.alpha, p.c, p.ldc);
     case 2:
-      return MatrixTile<2, NV, kInto, kTransposed>(a, lda, b, ldb, k, alpha, c, ldc);
+      return MatrixTile<2, NV, kInto, kTransposed>(p.a, p.lda, p.b, p.ldb, p.k, p.alpha, p.c, p.ldc);
     case 4:
-      return MatrixTile<4, NV, kInto, kTransposed>(a, lda, b, ldb, k, alpha, c, ldc);
+      return MatrixTile<4, NV, kInto, kTransposed>(p.a, p.lda, p.b, p.ldb, p.k, p.alpha, p.c, p.ldc);
     default:
-      return MatrixTile<6, NV, kInto, kTransposed>(a, lda, b, ldb, k, alpha, c, ldc);
+      return MatrixTile<6, NV, kInto, kTransposed>(p.a, p.lda, p.b, p.ldb, p.k, p.alpha, p.c, p.ldc);
   }
 }
 
-// A product of `vectors` ≤ kTileVectors vectors for up to kRowTile rows of C.
+// A product of `vectors` ≤ kTileVectors vectors.
 template <Into kInto, bool kTransposed, class T, class S>
-HWY_INLINE void Product(int rows, const T* a, std::ptrdiff_t lda, const S* b, std::ptrdiff_t ldb, std::ptrdiff_t k,
-                        const T* alpha, T* c, std::ptrdiff_t ldc, std::ptrdiff_t vectors) {
+HWY_INLINE void MultiplyMatrices(const Product<T, S>& product, std::ptrdiff_t vectors) {
+  constexpr int kThree = kTileVectors == 4 ? 3 : 2;
   switch (vectors) {
     case 1:
-      return MatrixRows<1, kInto, kTransposed, T, S>(rows, a, lda, b, ldb, k, alpha, c, ldc);
+      return MatrixRows<1, kInto, kTransposed>(product);
     case 2:
-      return MatrixRows<2, kInto, kTransposed, T, S>(rows, a, lda, b, ldb, k, alpha, c, ldc);
+      return MatrixRows<2, kInto, kTransposed>(product);
     case 3:
-      return MatrixRows < kTileVectors == 4 ? 3 : 2, kInto, kTransposed, T,
-             S > (rows, a, lda, b, ldb, k, alpha, c, ldc);
+      return MatrixRows<kThree, kInto, kTransposed>(product);
     default:
-      return MatrixRows<kTileVectors, kInto, kTransposed, T, S>(rows, a, lda, b, ldb, k, alpha, c, ldc);
+      return MatrixRows<kTileVectors, kInto, kTransposed>(product);
   }
-}
-
-// q·kᵀ: scores against the first `vectors` vectors of a packed panel.
-template <class T>
-HWY_INLINE void Scores(int rows, const T* q, std::ptrdiff_t ldq, const T* panel, std::ptrdiff_t d_k,
-                       std::ptrdiff_t vectors, T* s, std::ptrdiff_t lds) {
-  const auto width = static_cast<std::ptrdiff_t>(kTileVectors * hn::Lanes(hn::ScalableTag<T>()));
-  Product<Into::kSet, false, T, T>(rows, q, ldq, panel, width, d_k, nullptr, s, lds, vectors);
 }
 
 // How many vectors the next tile takes of those that are left: full tiles first, the rest split evenly.
@@ -214,12 +218,14 @@ HWY_INLINE void ForColumns(std::ptrdiff_t columns, const F& product) {
   }
 }
 
-// o = alpha·o + p·v, or alpha·(p·v), over `keys` keys.
-template <class T, Into kInto = Into::kAdd>
-HWY_INLINE void WeightedSum(int rows, const T* p, std::ptrdiff_t ldp, const T* v, std::ptrdiff_t ldv,
-                            std::ptrdiff_t keys, const T* alpha, T* o, std::ptrdiff_t ldo, std::ptrdiff_t columns) {
+// o = alpha·o + p·v, or alpha·(p·v), for any number of columns, whole vectors.
+template <Into kInto, class T>
+HWY_INLINE void WeightedSum(const Product<T>& product, std::ptrdiff_t columns) {
   ForColumns<T>(columns, [&](std::ptrdiff_t c, std::ptrdiff_t width) {
-    Product<kInto, false, T, T>(rows, p, ldp, v + c, ldv, keys, alpha, o + c, ldo, width);
+    Product<T> part = product;
+    part.b += c;
+    part.c += c;
+    MultiplyMatrices<kInto, false>(part, width);
   });
 }
 

@@ -73,10 +73,19 @@ inline ForwardHead head_of(const Call& call, std::int64_t e, std::int64_t kv_hea
                       .logit_mean = rows_of(call.logit_mean, b, h, q),
                       .logit_var = rows_of(call.logit_var, b, h, q),
                       .visible = rows_of(call.visible, b, h, q),
+                      .key_sums = rows_of(call.key_sums, b, h, k),
                       .weights = rows_of(call.weights, b, h, q, k),
                       .weights_before = k,
                       .weights_after = call.sequences.n_k - k - entry.k_len};
   take_shared_mask(head, call.group);
+  return head;
+}
+
+inline ForwardHead head_of(const ForwardCall& call, std::int64_t e, std::int64_t kv_head) {
+  ForwardHead head = head_of(static_cast<const Call&>(call), e, kv_head);
+  const Entry entry = call.sequences.entry(e);
+  head.m = rows_of(call.m, entry.batch, head.first_head, entry.q_begin);
+  head.norm = rows_of(call.norm, entry.batch, head.first_head, entry.q_begin);
   return head;
 }
 

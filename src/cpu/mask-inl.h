@@ -100,28 +100,28 @@ struct DenseScratch {
   std::uint8_t* mask = nullptr;
 };
 
-// Asks for what bias and mask have about the keys of `needed` in rows [r, r + rows), a few lines before each panel from
-// `y` on is computed: rows lie far apart, and every one would begin with a wait for memory. What lies on a page that
-// the processor does not know yet is not always brought by asking, so one byte a row is read in earnest, all rows'
-// together. `needed` and `y` count from key `first` on.
-HWY_INLINE void AskForDenseTerms(const Call& call, const ForwardHead& head, std::int64_t r, std::int64_t rows,
-                                 Range needed, std::int64_t first, std::int64_t y) {
+// Prefetches what bias and mask have about the keys of `needed` in rows [r, r + rows), a few lines before each panel
+// from `y` on is computed: rows lie far apart, and each would begin with a wait for memory. A prefetch may be dropped
+// where the page is not in the TLB, so one byte per row is read in earnest, all rows' together. `needed` and `y` count
+// from key `first` on.
+HWY_INLINE void PrefetchDenseTerms(const Call& call, const ForwardHead& head, std::int64_t r, std::int64_t rows,
+                                   Range needed, std::int64_t first, std::int64_t y) {
   constexpr std::int64_t kStep = 64, kLine = 64;
   const bool begins = y <= needed.begin;
   if (!begins && y % kStep != 0) return;
   const Range keys = Clip(needed, {y, y + kStep});
-  const auto ask = [&](const Rows& from, std::int64_t item) {
+  const auto prefetch = [&](const Rows& from, std::int64_t item) {
     if (from.data == nullptr || from.column_stride != 1) return;
     for (std::int64_t x = 0, g = r % call.group, i = r / call.group; x < rows; ++x) {
       const auto* const row =
           static_cast<const std::uint8_t*>(from.data) + (g * from.head_stride + i * from.row_stride + first) * item;
       if (begins) static_cast<void>(*static_cast<const volatile std::uint8_t*>(row + keys.begin * item));
-      for (std::int64_t at = keys.begin * item; at < keys.end * item; at += kLine) AskFor(row + at);
+      for (std::int64_t at = keys.begin * item; at < keys.end * item; at += kLine) PrefetchToL2(row + at);
       if (++g == call.group) g = 0, ++i;
     }
   };
-  ask(head.bias, size_of(call.bias.dtype));
-  ask(head.mask, 1);
+  prefetch(head.bias, size_of(call.bias.dtype));
+  prefetch(head.mask, 1);
 }
 
 // Lanes of T where the bytes are not 0.
@@ -249,7 +249,7 @@ HWY_NOINLINE std::int64_t ApplyDenseTerms(const Call& call, const ForwardHead& h
                                           const DenseScratch<T>& scratch, T* HWY_RESTRICT s) {
   const auto n = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
   const auto first = [&](const Rows& from) { return row.g * from.head_stride + row.i * from.row_stride + row.first; };
-  const Range inside = {(row.seen.begin + n - 1) / n * n, row.seen.end / n * n};
+  const Range inside = {RoundUp(row.seen.begin, n), row.seen.end / n * n};
   const bool others = call.softcap > 0 || head.alibi.data != nullptr || inside.empty();
   std::int64_t visible = 0;
   if (!others && head.mask.data == nullptr && head.bias.column_stride == 1) {

@@ -35,7 +35,7 @@ MergeKernel merge_kernel(DType accumulation, std::int64_t target) {
 void run_merge(const MergeCall& call, std::int64_t rows, const MergeTasks& tasks) {
   const MergeKernel kernel = merge_kernel(accumulation_dtype(call.out.dtype), tasks.target);
   const std::int64_t bytes = kernel.workspace_bytes(call), block = tasks.row_block;
-  parallel_tasks((rows + block - 1) / block, tasks.threads, [&](std::int64_t i) {
+  parallel_tasks(hwy::DivCeil(rows, block), tasks.threads, [&](std::int64_t i) {
     kernel.run(call, i * block, std::min((i + 1) * block, rows), thread_workspace(bytes));
   });
 }

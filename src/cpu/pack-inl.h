@@ -14,6 +14,7 @@
 
 #include "cpu/convert-inl.h"
 #include "cpu/forward.h"
+#include "cpu/round.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
@@ -34,7 +35,7 @@ struct RowPlace {
   std::int64_t i, g, group;
 };
 
-// Calls f(c) for each whole vector of n elements, four a round: these loops are as long as their instructions are many.
+// Calls f(c) for each whole vector of n elements, four per round, since these loops are bound by instruction count.
 // Returns where the rest begins.
 template <class D, class F>
 HWY_INLINE std::int64_t ForVectors(D d, std::int64_t n, const F& f) {
@@ -325,7 +326,7 @@ HWY_NOINLINE bool PackValues(DType dtype, const Rows& v, std::int64_t j, std::in
       }
       for (std::int64_t c = checked; c < d_v; ++c) row[c] = ToScalar<T>(source[c * v.column_stride]);
       if (checked == d_v) continue;
-      std::fill(row + d_v, row + (d_v + lanes - 1) / lanes * lanes, T{0});
+      std::fill(row + d_v, row + RoundUp(d_v, lanes), T{0});
       for (; checked < d_v; checked += lanes) seen = Suspect(d, seen, hn::Load(d, row + checked));
     }
     finite = hn::AllFalse(d, hn::IsNaN(seen));

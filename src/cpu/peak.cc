@@ -54,6 +54,17 @@ std::uint64_t ReadLoop(const void* data, std::int64_t bytes) {
   return hn::GetLane(hn::Xor(hn::Xor(a, b), hn::Xor(c, e)));
 }
 
+void UpdateLoop(void* to, const void* from, std::int64_t bytes) {
+  const hn::ScalableTag<std::uint64_t> d;
+  const auto n = static_cast<std::int64_t>(hn::Lanes(d));
+  auto* const sums = static_cast<std::uint64_t*>(to);
+  const auto* const words = static_cast<const std::uint64_t*>(from);
+  const auto add = [&](std::int64_t i) {
+    hn::StoreU(hn::Add(hn::LoadU(d, sums + i), hn::LoadU(d, words + i)), d, sums + i);
+  };
+  for (std::int64_t i = 0; i < bytes / 8; i += 4 * n) add(i), add(i + n), add(i + 2 * n), add(i + 3 * n);
+}
+
 }  // namespace keel::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -68,6 +79,7 @@ std::size_t index_of(std::int64_t target) {
 HWY_EXPORT(FmaLoopF32);
 HWY_EXPORT(FmaLoopF64);
 HWY_EXPORT(ReadLoop);
+HWY_EXPORT(UpdateLoop);
 }  // namespace
 
 double fma_loop_f32(std::int64_t target, std::int64_t steps) {
@@ -78,6 +90,9 @@ double fma_loop_f64(std::int64_t target, std::int64_t steps) {
 }
 std::uint64_t read_loop(std::int64_t target, const void* data, std::int64_t bytes) {
   return HWY_DISPATCH_TABLE(ReadLoop)[index_of(target)](data, bytes);
+}
+void update_loop(std::int64_t target, void* to, const void* from, std::int64_t bytes) {
+  HWY_DISPATCH_TABLE(UpdateLoop)[index_of(target)](to, from, bytes);
 }
 }  // namespace keel::cpu
 #endif

@@ -13,4 +13,7 @@ double fma_loop_f64(std::int64_t target, std::int64_t steps);
 // Reads `bytes` bytes (a multiple of 4096) once, with the target's vectors, and returns a checksum.
 std::uint64_t read_loop(std::int64_t target, const void* data, std::int64_t bytes);
 
+// Adds `bytes` bytes (likewise) of integers at `from` to those at `to`: two bytes read for one written.
+void update_loop(std::int64_t target, void* to, const void* from, std::int64_t bytes);
+
 }  // namespace keel::cpu

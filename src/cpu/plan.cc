@@ -7,7 +7,9 @@
 
 #include "core/message.h"
 #include "cpu/backend.h"
+#include "cpu/key_sums.h"
 #include "cpu/merge_plan.h"
+#include "cpu/round.h"
 
 namespace keel::cpu {
 namespace {
@@ -20,8 +22,6 @@ constexpr double kWakeFlops = 2e6;           // waking another thread costs abou
 constexpr double kCallFlops = 1.5e5;  // and calling a team, which waits awake for a while, as this many per thread
 constexpr std::int64_t kKeyBlock = 512;
 constexpr std::int64_t kKeyChunk = 4096;
-
-std::int64_t round_up(std::int64_t n, std::int64_t multiple) { return hwy::DivCeil(n, multiple) * multiple; }
 
 // Keys per block: every strip of rows reads k and v of the block again, so they should stay in half the second-level
 // cache. A function of the head sizes and the machine alone, never of the number of queries, because the order of sums
@@ -37,7 +37,7 @@ std::int64_t choose_key_block(std::int64_t bytes_per_key, const Machine& machine
 std::int64_t choose_row_block(std::int64_t rows, std::int64_t heads, int threads) {
   std::int64_t block = kMaxRows;
   if (threads > 1) block = std::min(block, std::max(kMinRows, hwy::DivCeil(rows * heads, kTasksPerThread * threads)));
-  return round_up(std::clamp<std::int64_t>(block, 1, std::max<std::int64_t>(rows, 1)), kRowGranule);
+  return RoundUp(std::clamp<std::int64_t>(block, 1, std::max<std::int64_t>(rows, 1)), kRowGranule);
 }
 
 // How large a problem is.
@@ -104,8 +104,8 @@ Tiles choose_tiles(const Problem& p, const Planning& planning, const Extent& ext
   const std::int64_t item = size_of(accumulation_dtype(p.dtype));
   Tiles tiles;
   tiles.key_block = forced.key_block > 0 ? forced.key_block : choose_key_block((p.d_k + p.d_v) * item, machine);
-  tiles.key_chunk = round_up(forced.key_chunk > 0 ? forced.key_chunk : kKeyChunk, tiles.key_block);
-  tiles.row_block = forced.row_block > 0 ? round_up(forced.row_block, kRowGranule)
+  tiles.key_chunk = RoundUp(forced.key_chunk > 0 ? forced.key_chunk : kKeyChunk, tiles.key_block);
+  tiles.row_block = forced.row_block > 0 ? RoundUp(forced.row_block, kRowGranule)
                                          : choose_row_block(extent.rows, extent.heads, threads);
   because("blocks of ", tiles.row_block, " rows by ", tiles.key_block, " keys: (", p.d_k, " + ", p.d_v, ") × ", item,
           " bytes per key in a second-level cache of ", machine.l2_bytes / 1024, " KiB");
@@ -127,7 +127,7 @@ Tiles choose_backward_tiles(const Problem& p, const Planning& planning, const Ex
     return keys * (3 * p.d_k + 2 * p.d_v) * item <= machine.l2_bytes * 2 / 3;
   };
   tiles.key_block = extent.keys / 384 >= 4 && fits(384) ? 384 : fits(192) ? 192 : fits(128) ? 128 : 64;
-  if (forced.row_block > 0) tiles.row_block = round_up(forced.row_block, kRowGranule);
+  if (forced.row_block > 0) tiles.row_block = RoundUp(forced.row_block, kRowGranule);
   if (forced.key_block > 0) tiles.key_block = forced.key_block;
   tiles.key_chunk = tiles.key_block;
   because("blocks of ", tiles.row_block, " rows by ", tiles.key_block, " keys: (3 × ", p.d_k, " + 2 × ", p.d_v, ") × ",
@@ -144,49 +144,56 @@ std::string text_of(const Tiles& tiles) {
   return concat(tiles.row_block, " rows × ", tiles.key_block, " keys, merged every ", tiles.key_chunk, " keys");
 }
 
+// The common part.
 template <class Part>
-Plan to_plan(const char* kernel, std::int64_t workspace_bytes, std::unique_ptr<Part> part) {
-  Plan plan;
-  plan.backend = "cpu";
+void describe(const char* kernel, const Part& part, std::int64_t workspace_bytes, Plan& plan) {
   plan.kernel = kernel;
-  plan.threads = part->threads;
-  plan.tasks = part->tasks;
+  plan.threads = part.threads;
+  plan.tasks = part.tasks;
   plan.workspace_bytes = workspace_bytes;
-  plan.call = std::move(part);
-  return plan;
 }
 
-Plan plan_forward(const Problem& p, const Planning& planning) {
+// The second pass, for key_sums: tasks are blocks of keys. Returns what memory it takes beyond the first's.
+std::int64_t choose_key_tasks(const Extent& extent, int threads, ForwardPlan& part) {
+  part.key_tasks = extent.heads * hwy::DivCeil(extent.keys, part.call.tiles.key_block);
+  part.key_threads = static_cast<int>(std::clamp<std::int64_t>(part.key_tasks, 1, threads));
+  part.key_thread_bytes = part.kernel.key_sums_bytes(part.call);
+  return KeySums::bytes(part.call) +
+         std::max<std::int64_t>(part.key_thread_bytes * part.key_threads - part.thread_bytes * part.threads, 0);
+}
+
+void plan_forward(const Problem& p, const Planning& planning, Plan& plan) {
   const Because because(planning);
-  auto part = std::make_unique<ForwardPlan>();
-  part->target = choose_target(planning, because);
-  part->kernel = p.dtype == DType::f64 ? forward_kernel_f64(part->target) : forward_kernel_f32(part->target);
-  part->heads = {p.outputs.heads, p.outputs.saturation_threshold};
-  part->uneven_rows = p.options.causal != Causal::none;
-  static_cast<Call&>(part->call) = call_of(p);
-  part->call.keeps_entropy = p.outputs.entropy.given() || !p.outputs.heads.empty();
-  part->call.keeps_moments = p.outputs.logit_mean.given() || p.outputs.logit_var.given();
-  part->has_rows = p.has_rows();
-  if (!part->has_rows) return to_plan("none", 0, std::move(part));  // sizes without memory behind them may overflow
+  ForwardPlan& part = plan.emplace<ForwardPlan>();
+  part.target = choose_target(planning, because);
+  part.kernel = p.dtype == DType::f64 ? forward_kernel_f64(part.target) : forward_kernel_f32(part.target);
+  part.heads = {p.outputs.heads, p.outputs.saturation_threshold};
+  part.uneven_rows = p.options.causal != Causal::none;
+  keel::describe(p, part.call);
+  part.call.keeps_entropy = p.outputs.entropy.given() || !p.outputs.heads.empty();
+  part.call.keeps_moments = p.outputs.logit_mean.given() || p.outputs.logit_var.given();
+  part.has_rows = p.has_rows();
+  if (!part.has_rows) return describe("none", part, 0, plan);  // sizes without memory behind them may overflow
 
   const Extent extent = extent_of(p);
   const int threads = choose_threads(p, planning, extent.flops, because);
-  const Tiles& tiles = part->call.tiles = choose_tiles(p, planning, extent, threads, because);
+  const Tiles& tiles = part.call.tiles = choose_tiles(p, planning, extent, threads, because);
   const std::int64_t row_tasks = std::max<std::int64_t>(extent.heads * hwy::DivCeil(extent.rows, tiles.row_block), 1);
   const std::int64_t chunks = std::max<std::int64_t>(hwy::DivCeil(extent.keys, tiles.key_chunk), 1);
   const bool can_split = chunks > 1 && !p.outputs.weights.given();
-  part->split_keys =
+  part.split_keys =
       can_split && planning.forced.split_keys.value_or(threads > 1 && row_tasks < kTasksPerThread * threads);
-  if (part->split_keys) {
+  if (part.split_keys) {
     because("keys split into ", chunks, " chunks: ", row_tasks, " blocks of rows are too few for ", threads,
             " threads");
   }
-  part->tasks = part->split_keys ? row_tasks * chunks : row_tasks;
-  part->threads = static_cast<int>(std::min<std::int64_t>(threads, part->tasks));
-  part->thread_bytes = part->kernel.workspace_bytes(part->call);
-  std::int64_t bytes = part->thread_bytes * part->threads + HeadRows::bytes(part->call, part->heads);
-  if (part->split_keys) bytes += part->tasks * part->kernel.partial_bytes(part->call, tiles.row_block);
-  return to_plan("streaming", bytes, std::move(part));
+  part.tasks = part.split_keys ? row_tasks * chunks : row_tasks;
+  part.threads = static_cast<int>(std::min<std::int64_t>(threads, part.tasks));
+  part.thread_bytes = part.kernel.workspace_bytes(part.call);
+  std::int64_t bytes = part.thread_bytes * part.threads + HeadRows::bytes(part.call, part.heads);
+  if (part.split_keys) bytes += part.tasks * part.kernel.partial_bytes(part.call, tiles.row_block);
+  if (p.outputs.key_sums.given()) bytes += choose_key_tasks(extent, threads, part);
+  describe("streaming", part, bytes, plan);
 }
 
 // How the tasks of a backward pass are cut: by head groups, or by blocks of keys too.
@@ -222,24 +229,23 @@ void choose_backward_tasks(const BackwardProblem& problem, const Planning& plann
   part.threads = static_cast<int>(std::clamp<std::int64_t>(part.tasks, 1, threads));
 }
 
-Plan plan_backward(const BackwardProblem& problem, const Planning& planning) {
+void plan_backward(const BackwardProblem& problem, const Planning& planning, Plan& plan) {
   const Because because(planning);
   const Problem& p = problem.forward;
-  auto part = std::make_unique<BackwardPlan>();
-  part->target = choose_target(planning, because);
-  part->kernel = p.dtype == DType::f64 ? backward_kernel_f64(part->target) : backward_kernel_f32(part->target);
-  part->has_rows = p.has_rows() && (p.n_k > 0 || !p.sequences.has_all_keys());
-  part->gradients = part->has_rows ? problem.gradients : problem.as_given;
-  static_cast<keel::BackwardCall&>(part->call) = call_of(problem);
-  if (!part->has_rows) return to_plan("none", 0, std::move(part));
+  BackwardPlan& part = plan.emplace<BackwardPlan>();
+  part.target = choose_target(planning, because);
+  part.kernel = p.dtype == DType::f64 ? backward_kernel_f64(part.target) : backward_kernel_f32(part.target);
+  part.has_rows = p.has_rows() && (p.n_k > 0 || !p.sequences.has_all_keys());
+  part.gradients = part.has_rows ? problem.gradients : problem.as_given;
+  keel::describe(problem, part.call);
+  if (!part.has_rows) return describe("none", part, 0, plan);
   const Extent extent = extent_of(p);
-  part->call.tiles = choose_backward_tiles(p, planning, extent, part->kernel.panel_bytes, because);
-  choose_backward_tasks(problem, planning, extent, because, *part);
-  part->thread_bytes = part->kernel.workspace_bytes(part->call);
-  const std::int64_t heads = part->split_keys ? extent.heads : static_cast<std::int64_t>(part->threads);
-  const std::int64_t bytes =
-      part->thread_bytes * part->threads + part->kernel.head_bytes(part->call, extent.rows) * heads;
-  return to_plan("streaming, backward", bytes, std::move(part));
+  part.call.tiles = choose_backward_tiles(p, planning, extent, part.kernel.panel_bytes, because);
+  choose_backward_tasks(problem, planning, extent, because, part);
+  part.thread_bytes = part.kernel.workspace_bytes(part.call);
+  const std::int64_t heads = part.split_keys ? extent.heads : static_cast<std::int64_t>(part.threads);
+  const std::int64_t bytes = part.thread_bytes * part.threads + part.kernel.head_bytes(part.call, extent.rows) * heads;
+  describe("streaming, backward", part, bytes, plan);
 }
 
 class CpuBackend final : public Backend {
@@ -248,12 +254,14 @@ class CpuBackend final : public Backend {
   std::string refusal(const Problem&) const override { return ""; }
   std::string refusal(const BackwardProblem&) const override { return ""; }
   std::string refusal(const MergeProblem&) const override { return ""; }
-  Plan plan(const Problem& problem, const Planning& planning) const override { return plan_forward(problem, planning); }
-  Plan plan(const BackwardProblem& problem, const Planning& planning) const override {
-    return plan_backward(problem, planning);
+  void plan(const Problem& problem, const Planning& planning, Plan& plan) const override {
+    plan_forward(problem, planning, plan);
   }
-  Plan plan(const MergeProblem& problem, const Planning& planning) const override {
-    return plan_merge(problem, planning);
+  void plan(const BackwardProblem& problem, const Planning& planning, Plan& plan) const override {
+    plan_backward(problem, planning, plan);
+  }
+  void plan(const MergeProblem& problem, const Planning& planning, Plan& plan) const override {
+    plan_merge(problem, planning, plan);
   }
 };
 
@@ -262,9 +270,10 @@ const CpuBackend only;
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> ForwardPlan::facts() const {
+  const std::string rows = concat(tasks, split_keys ? " (rows × chunks of keys)" : " (blocks of rows)");
   return {{"target", hwy::TargetName(target)},
           {"tiles", text_of(call.tiles)},
-          {"tasks", concat(tasks, split_keys ? " (rows × chunks of keys)" : " (blocks of rows)")}};
+          {"tasks", key_tasks > 0 ? concat(rows, ", then ", key_tasks, " (blocks of keys, for key_sums)") : rows}};
 }
 
 std::vector<std::pair<std::string, std::string>> BackwardPlan::facts() const {

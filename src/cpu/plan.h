@@ -6,7 +6,7 @@
 #include "plan/plan.h"
 
 // The CPU backend's part of a plan: kernel, SIMD target, tiles and tasks, and the call itself. plan.cc makes it,
-// run_forward.cc and run_backward.cc run it.
+// run_forward.cc, run_key_sums.cc and run_backward.cc run it.
 namespace keel::cpu {
 
 struct ForwardPlan : PlannedCall {
@@ -20,6 +20,9 @@ struct ForwardPlan : PlannedCall {
   int threads = 1;
   std::int64_t tasks = 1;
   std::int64_t thread_bytes = 0;  // of scratch memory, per thread
+
+  int key_threads = 1;  // of the second pass, which adds up key_sums
+  std::int64_t key_tasks = 0, key_thread_bytes = 0;
 
   void execute() const override;
   std::vector<std::pair<std::string, std::string>> facts() const override;

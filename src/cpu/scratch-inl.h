@@ -101,12 +101,12 @@ struct Scratch {
   Scratch(const ForwardCall& call, std::byte* workspace) {
     lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
     panel = kTileVectors * lanes;
-    const auto whole = [](std::int64_t n, std::int64_t of) { return (n + of - 1) / of * of; };
-    const std::int64_t rows = whole(call.tiles.row_block, kStripRows), keys_block = whole(call.tiles.key_block, panel);
+    const std::int64_t rows = RoundUp(call.tiles.row_block, kStripRows),
+                       keys_block = RoundUp(call.tiles.key_block, panel);
     panels = keys_block / panel;
-    ldv = whole(call.d_v, lanes);
+    ldv = RoundUp(call.d_v, lanes);
     // Rows a multiple of 4 KiB apart would fall into the same cache sets: a vector more keeps them apart.
-    ldq = whole(call.d_k, lanes) + lanes;
+    ldq = RoundUp(call.d_k, lanes) + lanes;
     lds = keys_block + lanes;
     const auto take = [&]<class U>(U*& pointer, std::int64_t count) {
       pointer = reinterpret_cast<U*>(workspace + bytes);

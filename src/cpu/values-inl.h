@@ -43,7 +43,7 @@ class ValueSums {
   // The weights of a strip times v, `masked` where some row does not see some key that another needs.
   HWY_INLINE void Add(const Strip& strip, bool masked) {
     const T* const v = AlignedValues();
-    const bool few = strip.needed.end - strip.needed.begin <= kFewKeys;
+    const bool few = strip.needed.end - strip.needed.begin <= kKeysNotWorthPacking;
     if (!masked && CanStream() && (v == nullptr || !few)) return Stream(strip);
     if (masked && v != nullptr && !checked_) {
       finite_ = AllFinite(v + block_.keys.begin * scratch_.ldv, Keys(), scratch_.ldv, scratch_.ldv);
@@ -127,8 +127,15 @@ class ValueSums {
     WithType<T>(call_.dtype, [&](auto* type) {
       using S = std::remove_const_t<std::remove_pointer_t<decltype(type)>>;
       const auto* const v = static_cast<const S*>(head_.v.data) + (block_.first + needed.begin) * head_.v.row_stride;
-      StreamedSum<T, S>(rows, scratch_.s + needed.begin, scratch_.lds, v, head_.v.row_stride, needed.end - needed.begin,
-                        sum, scratch_.ldv, scratch_.ldv);
+      const Product<T, S> product = {.rows = rows,
+                                     .a = scratch_.s + needed.begin,
+                                     .lda = scratch_.lds,
+                                     .b = v,
+                                     .ldb = head_.v.row_stride,
+                                     .k = needed.end - needed.begin,
+                                     .c = sum,
+                                     .ldc = scratch_.ldv};
+      StreamedSum(product, scratch_.ldv);
     });
     if (block_.finishing) FinishRows(strip);
     for (std::int64_t x = 0; x < rows; ++x) {
@@ -149,15 +156,22 @@ class ValueSums {
       const T* const p = scratch_.s + x * scratch_.lds + keys.begin;
       const T* const values = keys.empty() ? v : v + (keys.begin + block_.first - block_.keys.begin) * scratch_.ldv;
       T* const o = block_.states.o + (strip.r + x) * scratch_.ldv;
+      Product<T> product = {.rows = rows,
+                            .a = p,
+                            .lda = scratch_.lds,
+                            .b = values,
+                            .ldb = scratch_.ldv,
+                            .k = keys.end - keys.begin,
+                            .alpha = scratch_.factor + x,
+                            .c = o,
+                            .ldc = scratch_.ldv};
       if (!block_.finishing) {
-        WeightedSum<T>(rows, p, scratch_.lds, values, scratch_.ldv, keys.end - keys.begin, scratch_.factor + x, o,
-                       scratch_.ldv, scratch_.ldv);
+        WeightedSum<Into::kAdd>(product, scratch_.ldv);
         continue;
       }
       T* const out = TileRows(rows) == rows ? RowsOfOutput(strip.r + x) : nullptr;
-      WeightedSum<T, Into::kScale>(rows, p, scratch_.lds, values, scratch_.ldv, keys.end - keys.begin,
-                                   scratch_.factor + x, out != nullptr ? out : o,
-                                   out != nullptr ? head_.out.row_stride : scratch_.ldv, scratch_.ldv);
+      if (out != nullptr) product.c = out, product.ldc = head_.out.row_stride;
+      WeightedSum<Into::kScale>(product, scratch_.ldv);
       for (std::int64_t y = 0; out == nullptr && y < rows; ++y) WriteRow(strip, x + y, o + y * scratch_.ldv);
     }
   }

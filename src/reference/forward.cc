@@ -41,6 +41,33 @@ void report(const Outputs& out, const Row& row, std::int64_t b, std::int64_t h, 
   put(out.logit_var, undefined ? NAN : var);
 }
 
+// Σ_i p_ij for the keys of one head of one entry.
+class KeySums {
+ public:
+  KeySums(const Problem& problem, const Entry& entry)
+      : problem_(problem), entry_(entry), sums_(static_cast<std::size_t>(entry.k_len), 0.0) {}
+
+  void add(const Row& row, std::int64_t i) {
+    if (!problem_.outputs.key_sums.given() || i >= entry_.q_len) return;
+    if (i < first_summed_row(entry_, problem_.outputs.key_sum_rows)) return;
+    for (std::size_t j = 0; j < sums_.size(); ++j) sums_[j] += row.p[j];  // 0 where it is hidden
+  }
+
+  void write(std::int64_t h) const {
+    if (!problem_.outputs.key_sums.given()) return;
+    const std::int64_t keys = problem_.sequences.packed() ? entry_.k_len : problem_.n_k;  // padding included
+    for (std::int64_t j = 0; j < keys; ++j) {
+      store_at(problem_.outputs.key_sums, j < entry_.k_len ? sums_[static_cast<std::size_t>(j)] : 0.0, entry_.batch, h,
+               entry_.k_begin + j);
+    }
+  }
+
+ private:
+  const Problem& problem_;
+  const Entry entry_;
+  std::vector<double> sums_;
+};
+
 }  // namespace
 
 void attention(const Problem& problem) {
@@ -54,6 +81,7 @@ void attention(const Problem& problem) {
       const auto q = head_rows(problem.q, b, h, entry.q_begin, entry.q_rows);
       const auto k = head_rows(problem.k, b, problem.kv_head(h), entry.k_begin, entry.k_len);
       const auto v = head_rows(problem.v, b, problem.kv_head(h), entry.k_begin, entry.k_len);
+      KeySums sums(problem, entry);
       for (std::int64_t i = 0; i < entry.q_rows; ++i) {
         const std::int64_t iq = entry.q_begin + i;
         compute_row(problem, e, h, i, q.data() + i * problem.d_k, k.data(), row);  // passes 1 to 3
@@ -66,6 +94,7 @@ void attention(const Problem& problem) {
         }
         for (std::int64_t c = 0; c < problem.d_v; ++c) store_at(problem.out, o[c], b, h, iq, c);
         report(outputs, row, b, h, iq);
+        sums.add(row, i);
         if (outputs.weights.given()) {
           for (std::int64_t j = 0; j < problem.n_k; ++j) {
             const bool own = j >= entry.k_begin && j < entry.k_begin + entry.k_len;
@@ -74,6 +103,7 @@ void attention(const Problem& problem) {
           }
         }
       }
+      sums.write(h);
     }
   }
 }

@@ -127,7 +127,7 @@ void for_views(ForwardArguments& a, Visit visit, bool inputs_only = false) {
   visit(a.out);
   Outputs& p = a.outputs;
   visit(p.lse), visit(p.max_logit), visit(p.entropy), visit(p.max_weight), visit(p.logit_mean), visit(p.logit_var);
-  visit(p.visible), visit(p.weights);
+  visit(p.visible), visit(p.weights), visit(p.key_sums);
 }
 template <class Visit>
 void for_views(BackwardArguments& a, Visit visit) {
@@ -264,6 +264,8 @@ ForwardArguments valid_forward(Generator& random, Arena& arena, Sizes& s) {
     p.weights =
         placed<MutableTensorView>(arena, 16, random.chance(0.5) ? dtype : DType::f32, Shape4{s.b, s.hq, s.nq, s.nk});
   }
+  if (random.chance(0.3)) p.key_sums = placed<MutableRowView>(arena, 17, side, Shape3{s.b, s.hq, s.nk});
+  if (random.chance(0.3)) p.key_sum_rows = random.chance(0.9) ? random.integer(0, 5) : wild_size(random);
   if (random.chance(0.3)) a.heads.resize(static_cast<std::size_t>((packed ? 2 : s.b) * s.hq));
   return a;
 }
@@ -303,7 +305,7 @@ ForwardArguments random_forward(Generator& random, Arena& arena, bool& must_fail
     if (endless(a.q, a.k, a.v) && !any_hopeless(a)) continue;
     attach_lists(a);
     must_fail = any_hopeless(a) || hopeless(a.q) || hopeless(a.k) || hopeless(a.v) || hopeless(a.out) ||
-                hopeless_options(a.options) ||
+                hopeless_options(a.options) || a.outputs.key_sum_rows < 0 ||
                 !(a.outputs.saturation_threshold >= 0 && a.outputs.saturation_threshold <= 1);
     return a;
   }

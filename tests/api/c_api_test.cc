@@ -65,9 +65,11 @@ TEST(CApi, GivesWhatTheCppInterfaceGives) {
   keel_view* const c_rows[] = {&c.outputs.lse,        &c.outputs.max_logit,  &c.outputs.entropy,
                                &c.outputs.max_weight, &c.outputs.logit_mean, &c.outputs.logit_var};
   for (int i = 0; i < 6; ++i) *c_rows[i] = rows(c.more[5 + i].data());
-  Block weights, visible;
+  Block weights, visible, key_sums;
   c.outputs.weights = tensor(weights.data(), kScoreShape);
   c.outputs.visible = rows(visible.memory.data(), kRowShape, KEEL_I64);
+  c.outputs.key_sums = rows(key_sums.data(), {kB, kHq, kNk});
+  c.outputs.key_sum_rows = 2;
   c.ask_for_heads(std::ssize(c.head_list), c.head_list.data());
   c.outputs.saturation_threshold = 0.4;
   ASSERT_EQ(c(), KEEL_OK) << keel_last_error();
@@ -89,7 +91,7 @@ TEST(CApi, GivesWhatTheCppInterfaceGives) {
                .dropout = 0.3,
                .seed = 77,
                .threads = 1};
-  Block f_rows[6], f_weights, f_visible;
+  Block f_rows[6], f_weights, f_visible, f_key_sums;
   f.outputs = {.lse = f_rows[0].rows(),
                .max_logit = f_rows[1].rows(),
                .entropy = f_rows[2].rows(),
@@ -99,12 +101,16 @@ TEST(CApi, GivesWhatTheCppInterfaceGives) {
                .visible = f_visible.rows(kRowShape, DType::i64),
                .weights = f_weights.tensor(kScoreShape),
                .heads = f.head_list,
-               .saturation_threshold = 0.4};
+               .saturation_threshold = 0.4,
+               .key_sums = f_key_sums.rows({kB, kHq, kNk}),
+               .key_sum_rows = 2};
   f();
   EXPECT_EQ(c.blocks[3].memory, f.out_block.memory);
   for (int i = 0; i < 6; ++i)
     EXPECT_EQ(std::memcmp(c.more[5 + i].data(), f_rows[i].data(), 24 * sizeof(float)), 0) << i;
   EXPECT_EQ(weights.memory, f_weights.memory);
+  EXPECT_EQ(key_sums.memory, f_key_sums.memory);
+  EXPECT_NE(key_sums.memory, Block().memory);
   EXPECT_EQ(std::memcmp(visible.data(), f_visible.data(), 24 * 8), 0);
   for (std::size_t i = 0; i < c.head_list.size(); ++i) {
     EXPECT_EQ(c.head_list[i].max_logit, f.head_list[i].max_logit);

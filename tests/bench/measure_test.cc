@@ -31,10 +31,10 @@ TEST(Yardsticks, KeepWhatTheyMeasureByKind) {
   for (const int threads : {1, 2, 2}) EXPECT_GT(yardsticks.fma(DType::f64, target, threads), 0);
   const auto& measured = yardsticks.measured();
   EXPECT_EQ(measured.size(), 2u);
-  EXPECT_EQ(measured.at({false, DType::f64, target, 2}).size(), 2u);
+  EXPECT_EQ(measured.at({Yardsticks::What::fma, DType::f64, target, 2}).size(), 2u);
 }
 
-constexpr Discipline kShort{.repeats = 3, .sample_seconds = 1e-4, .yardstick_seconds = 1e-4};
+constexpr Procedure kShort{.repeats = 3, .sample_seconds = 1e-4, .yardstick_seconds = 1e-4};
 
 Case tiny(std::int64_t n) { return {.q_heads = 1, .kv_heads = 1, .n_q = n, .n_k = n, .d = 16}; }
 
@@ -93,6 +93,24 @@ TEST(Measure, WhatTheMachineLacksIsSkipped) {
     const Measurements m = measure({{.subject = c}}, kShort, [](const auto&...) {});
     EXPECT_NE(m.results.front().skipped, "");
     EXPECT_TRUE(m.results.front().repeats.empty());
+  }
+}
+
+TEST(Measure, AMergeIsJudgedByWhatItReadsAndWrites) {
+  Case c = tiny(40);
+  c.merge = true;
+  for (const std::int64_t target : {std::int64_t{0}, machine().target_bits.back()}) {
+    c.target = target;
+    const Row row{.subject = c, .metric = Metric::update_share};
+    const Measurements m = measure({row}, {.repeats = 1, .yardstick_seconds = 1e-4}, [](const auto&...) {});
+    const Result& result = m.results.front();
+    EXPECT_EQ(result.bytes, 3.0 * 40 * 16 * 4);  // two parts read, one written
+    ASSERT_EQ(result.repeats.size(), 1u);
+    const Repeat& r = result.repeats.front();
+    EXPECT_DOUBLE_EQ(r.value, result.bytes / r.seconds / ((r.yardstick[0] + r.yardstick[1]) / 2));
+    const std::int64_t used = target != 0 ? target : machine().target_bits.front();
+    EXPECT_EQ(m.yardsticks.measured().at({Yardsticks::What::update, DType::f32, used, 1}).size(),
+              4u);  // and warming up
   }
 }
 

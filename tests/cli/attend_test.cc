@@ -42,7 +42,7 @@ struct Call {
   }
 
   std::vector<HeadStatistics> heads;
-  Array out, lse, weights;
+  Array out, lse, weights, key_sums;
 
   void compute(const Options& options) {
     const Shape4 out_shape = {q_shape[0], q_shape[1], q_shape[2], v_shape[3]};
@@ -51,25 +51,30 @@ struct Call {
     out = io::make_array(dtype, {out_shape.begin(), out_shape.end()});
     lse = io::make_array(accumulation_dtype(dtype), {rows.begin(), rows.end()});
     weights = io::make_array(accumulation_dtype(dtype), {weights_shape.begin(), weights_shape.end()});
+    const std::array<std::int64_t, 3> keys = {q_shape[0], q_shape[1], k_shape[2]};
+    key_sums = io::make_array(accumulation_dtype(dtype), {keys.begin(), keys.end()});
     const std::int64_t entries = options.q_offsets.empty() ? q_shape[0] : options.q_offsets.size() - 1;
     heads.resize(static_cast<std::size_t>(entries * q_shape[1]));
     attention(view_of(q, q_shape), view_of(k, k_shape), view_of(v, v_shape), view_of(out, out_shape), options,
               {.lse = {lse.bytes.data(), lse.dtype, rows, contiguous_strides(rows)},
                .weights = view_of(weights, weights_shape),
-               .heads = heads});
+               .heads = heads,
+               .key_sums = {key_sums.bytes.data(), key_sums.dtype, keys, contiguous_strides(keys)},
+               .key_sum_rows = 2});
   }
 
   // Runs both and compares all they give.
   void expect_equal(const std::vector<std::string>& flags, const Options& options) {
-    std::vector<std::string> arguments = {"attend", "q.npy",   "k.npy",     "v.npy", "-o",      "out.npy",
-                                          "--lse",  "lse.npy", "--weights", "w.npy", "--stats", "stats.json"};
+    std::vector<std::string> arguments = {
+        "attend", "q.npy",      "k.npy",    "v.npy",          "-o", "out.npy", "--lse",     "lse.npy", "--weights",
+        "w.npy",  "--key-sums", "sums.npy", "--key-sum-rows", "2",  "--stats", "stats.json"};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     const Result result = keel(folder, arguments);
     ASSERT_EQ(result.status, 0) << result.err;
     EXPECT_EQ(result.err, "");
     compute(options);
-    for (const auto& [name, array] :
-         {std::pair("out.npy", &out), std::pair("lse.npy", &lse), std::pair("w.npy", &weights)}) {
+    for (const auto& [name, array] : {std::pair("out.npy", &out), std::pair("lse.npy", &lse),
+                                      std::pair("w.npy", &weights), std::pair("sums.npy", &key_sums)}) {
       const Array written = io::read_npy(folder / name);
       EXPECT_EQ(written.dtype, array->dtype) << name;
       EXPECT_EQ(written.shape, array->shape) << name;

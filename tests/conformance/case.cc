@@ -80,6 +80,8 @@ std::string describe(const Case& c) {
        << (c.weights == Weights::none  ? ""
            : c.weights == Weights::f32 ? " weights(f32)"
                                        : " weights(q)");
+  if (c.key_sums) text << " key_sums";
+  if (c.key_sum_rows != 0) text << "(" << c.key_sum_rows << " rows)";
   if (c.dlse) text << ", dlse";
   return text.str();
 }

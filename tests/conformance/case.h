@@ -99,6 +99,8 @@ struct Case {
   bool statistics = false;  // all row statistics
   Weights weights = Weights::none;
   bool heads = false;
+  bool key_sums = false;
+  std::int64_t key_sum_rows = 0;
 
   bool gradients = true;  // whether a backward pass is tried, and asked for every gradient there is
   bool dlse = false;      // the backward pass gets a gradient by lse

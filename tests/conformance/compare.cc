@@ -260,6 +260,23 @@ std::string forward_mismatch(const Instance& instance, const Forward& run) {
                       [&]() -> const Dense& { return naive().weights; }});
     text += zero_row_mismatch("weights", weights, seen);
   }
+  if (m.key_sums.exists()) {
+    const Dense sums = read(m.key_sums.rows());
+    text += mismatch({"key_sums",
+                      sums,
+                      e.key_sums,
+                      m.key_sums.dtype(),
+                      t,
+                      t.forward,
+                      false,
+                      [&]() -> const Magnitude& { return magnitudes().key_sums; },
+                      {}});
+    for (std::size_t at = 0; at < sums.values.size(); ++at) {
+      if (e.key_sums.values[at] != 0.0 || sums.values[at] == 0.0) continue;
+      text += "key_sums: expected exactly 0 for a key that no row sees" + values_at(sums, e.key_sums, at);
+      break;
+    }
+  }
   const Scores scores = [&]() -> const Dense& { return magnitudes().score; };
   const Scores counted = [&]() -> const Dense& { return magnitudes().counted; };
   text += statistic_mismatch("lse", m.lse, e.lse, t, Statistic::score, scores);

@@ -57,6 +57,7 @@ Expected compute_expected(const Instance& instance) {
   const std::array<std::int64_t, 4> rows = {c.batch, c.q_heads, c.n_q, 1};
   e.out = Dense({c.batch, c.q_heads, c.n_q, c.d_v});
   e.weights = Dense({c.batch, c.q_heads, c.n_q, c.n_k});
+  e.key_sums = Dense({c.batch, c.q_heads, c.n_k, 1});
   for (Dense* x : {&e.lse, &e.max_logit, &e.entropy, &e.max_weight, &e.logit_mean, &e.logit_var, &e.visible}) {
     *x = Dense(rows);
   }
@@ -69,7 +70,9 @@ Expected compute_expected(const Instance& instance) {
                .logit_var = e.logit_var.rows(),
                .visible = e.visible.rows(),
                .weights = e.weights.tensor(),
-               .heads = {}};
+               .heads = {},
+               .key_sums = e.key_sums.rows(),
+               .key_sum_rows = c.key_sum_rows};
   reference::attention(p);
   for (std::int64_t index = 0; index < p.entries(); ++index) {
     for (std::int64_t h = 0; h < c.q_heads; ++h) {

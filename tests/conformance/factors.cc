@@ -185,7 +185,10 @@ Factor output_factor() {
            {"weights", [](Case& c) { c.weights = Weights::q_dtype; }},
            {"weights_f32", [](Case& c) { c.weights = Weights::f32; }},
            {"heads", [](Case& c) { c.heads = true; }},
-           {"everything", [](Case& c) { c.statistics = true, c.weights = Weights::f32, c.heads = true; }}}};
+           {"key_sums", [](Case& c) { c.key_sums = true; }},
+           {"last_key_sums", [](Case& c) { c.key_sums = true, c.key_sum_rows = 4; }},
+           {"everything",
+            [](Case& c) { c.statistics = true, c.weights = Weights::f32, c.heads = true, c.key_sums = true; }}}};
 }
 
 }  // namespace

@@ -42,11 +42,12 @@ Array tensor_array(Storage storage, DType dtype, const Shape4& shape, unsigned c
   return Array::with_strides<4>(dtype, shape, strides_of(storage, shape), paint, placement);
 }
 
-// Rows lie without gaps beside a contiguous output, and with gaps beside any other.
-Array row_array(const Case& c, DType dtype, Placement placement) {
-  const Shape3 shape = {c.batch, c.q_heads, c.n_q};
+// One value per row, or key, of each query head. They lie without gaps beside a contiguous output, and with gaps beside
+// any other.
+Array row_array(const Case& c, DType dtype, Placement placement, std::int64_t rows) {
+  const Shape3 shape = {c.batch, c.q_heads, rows};
   Shape3 strides = contiguous_strides(shape);
-  if (c.out != Storage::bhnd) strides = {c.q_heads * (2 * c.n_q + 1) + 3, 2 * c.n_q + 1, 2};
+  if (c.out != Storage::bhnd) strides = {c.q_heads * (2 * rows + 1) + 3, 2 * rows + 1, 2};
   return Array::with_strides<3>(dtype, shape, strides, Array::kMark, placement);
 }
 
@@ -265,18 +266,20 @@ ForwardMemory Instance::forward_memory() const {
   const DType side = accumulation_dtype(c.dtype);
   ForwardMemory m;
   m.out = tensor_array(c.out, c.dtype, {c.batch, c.q_heads, c.n_q, c.d_v}, Array::kMark, placement_);
-  if (c.lse || c.statistics) m.lse = row_array(c, side, placement_);
+  if (c.lse || c.statistics) m.lse = row_array(c, side, placement_, c.n_q);
   if (c.statistics) {
     for (Array* rows : {&m.max_logit, &m.entropy, &m.max_weight, &m.logit_mean, &m.logit_var}) {
-      *rows = row_array(c, side, placement_);
+      *rows = row_array(c, side, placement_, c.n_q);
     }
-    m.visible = row_array(c, DType::i64, placement_);
+    m.visible = row_array(c, DType::i64, placement_, c.n_q);
   }
   if (c.weights != Weights::none) {
     const Storage storage = c.out == Storage::packed ? Storage::bnhd : c.out;
     m.weights = tensor_array(storage, c.weights == Weights::f32 ? DType::f32 : c.dtype,
                              {c.batch, c.q_heads, c.n_q, c.n_k}, Array::kMark, placement_);
   }
+  if (c.key_sums) m.key_sums = row_array(c, side, placement_, c.n_k);
+  m.key_sum_rows = c.key_sum_rows;
   if (c.heads) {
     const auto entries = c.q_offsets.empty() ? static_cast<std::size_t>(c.batch) : c.q_offsets.size() - 1;
     m.heads = Items<HeadStatistics>(entries * static_cast<std::size_t>(c.q_heads), {.max_logit = -12345.0, .rows = -1},
@@ -294,7 +297,9 @@ Outputs ForwardMemory::outputs() const {
           .logit_var = logit_var.rows_or_none(),
           .visible = visible.rows_or_none(),
           .weights = weights.tensor_or_none(),
-          .heads = heads.span()};
+          .heads = heads.span(),
+          .key_sums = key_sums.rows_or_none(),
+          .key_sum_rows = key_sum_rows};
 }
 
 std::string ForwardMemory::outside_writes() const {
@@ -306,7 +311,8 @@ std::string ForwardMemory::outside_writes() const {
                                                       {"logit_mean", &logit_mean},
                                                       {"logit_var", &logit_var},
                                                       {"visible", &visible},
-                                                      {"weights", &weights}};
+                                                      {"weights", &weights},
+                                                      {"key_sums", &key_sums}};
   for (const auto& [name, array] : all) {
     if (!array->exists()) continue;
     if (const std::string found = array->outside_writes(); !found.empty()) return std::string(name) + ": " + found;

@@ -83,9 +83,10 @@ ForwardMagnitudes compute_magnitudes(const Instance& instance) {
   const ForwardMemory memory = instance.forward_memory();
   const Problem p = problem_of(instance, memory);
   const Expected& e = instance.expected();
-  ForwardMagnitudes m{like(e.out), like(e.weights), Dense(e.lse.shape), Dense(e.lse.shape)};
+  ForwardMagnitudes m{like(e.out), like(e.weights), like(e.key_sums), Dense(e.lse.shape), Dense(e.lse.shape)};
   for_rows(p, [&](const Entry& entry, std::int64_t h, std::int64_t i, const SizedRow& sized) {
     const std::int64_t b = entry.batch, iq = entry.q_begin + i;
+    const bool summed = i >= first_summed_row(entry, instance.description().key_sum_rows);
     for (std::int64_t j = 0; j < entry.k_len; ++j) {
       if (!sized.row.visible[j]) continue;
       const std::int64_t jk = entry.k_begin + j;
@@ -95,6 +96,7 @@ ForwardMagnitudes compute_magnitudes(const Instance& instance) {
       if (sized.row.p[j] != 0.0 || sized.row.s[j] == sized.row.m) raise(m.score);
       if (!(sized.row.s[j] <= kMaskedScore)) raise(m.counted);
       add(m.weights, w, factor, b, h, iq, jk);
+      if (summed) add(m.key_sums, sized.row.p[j], factor, b, h, jk);
       for (std::int64_t c = 0; c < p.d_v; ++c) {
         add(m.out, w * std::fabs(load_at(p.v, b, p.kv_head(h), jk, c)), factor, b, h, iq, c);
       }

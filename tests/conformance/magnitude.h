@@ -15,7 +15,7 @@ struct Magnitude {
 };
 
 struct ForwardMagnitudes {
-  Magnitude out, weights;
+  Magnitude out, weights, key_sums;
   Dense score, counted;  // (B, H_q, N_q): the largest a_j of the keys that lse and entropy, or the moments, are over
 };
 struct GradientMagnitudes {

@@ -136,6 +136,8 @@ void choose_values_and_outputs(Generator& random, Case& c) {
   constexpr Weights weights[] = {Weights::q_dtype, Weights::f32};
   if (random.chance(0.3)) c.weights = random.pick(weights);
   c.dlse = random.chance(0.3);
+  c.key_sums = random.chance(0.4);
+  if (random.chance(0.4)) c.key_sum_rows = random.integer(1, random.chance(0.5) ? 8 : c.n_q + 2);
 }
 
 }  // namespace

@@ -150,11 +150,14 @@ Forward sliced_attention(std::uint64_t seed) {
     Generator random(seed);
     const std::int64_t n_q = q.shape[2];
     for (const Cut& queries : cuts(random, n_q)) attend_in_slices(random, q, k, v, out, options, outputs, queries);
-    if (!outputs.weights.given() && outputs.heads.empty()) return;
+    if (!outputs.weights.given() && outputs.heads.empty() && !outputs.key_sums.given()) return;
     Part whole = make_part(out);
-    attention(
-        q, k, v, whole.out, options,
-        {.weights = outputs.weights, .heads = outputs.heads, .saturation_threshold = outputs.saturation_threshold});
+    attention(q, k, v, whole.out, options,
+              {.weights = outputs.weights,
+               .heads = outputs.heads,
+               .saturation_threshold = outputs.saturation_threshold,
+               .key_sums = outputs.key_sums,
+               .key_sum_rows = outputs.key_sum_rows});
   };
 }
 

@@ -87,7 +87,8 @@ std::pair<T, T> moments_of(std::vector<T> s) {
 template <class T>
 void forward(Problem& p) {
   constexpr T kInf = std::numeric_limits<T>::infinity();
-  keel::Call call = call_of(p);
+  keel::Call call;
+  describe(p, call);
   const cpu::HeadRows heads(call, {p.outputs.heads, p.outputs.saturation_threshold});
   const auto view_of = [&](const MutableStrided& x) {  // which heads may have given memory
     const std::array<std::int64_t, 3> rows = {p.batch, p.q_heads, p.n_q};
@@ -106,6 +107,7 @@ void forward(Problem& p) {
     const Entry entry = p.entry(e);
     const std::int64_t b = entry.batch;
     for (std::int64_t h = 0; h < p.q_heads; ++h) {
+      std::vector<T> sums(static_cast<std::size_t>(p.n_k), T{0});
       for (std::int64_t i = 0; i < entry.q_rows; ++i) {
         const std::int64_t iq = entry.q_begin + i;
         score_row<T>(p, q, k, entry, h, i, x);
@@ -161,12 +163,19 @@ void forward(Problem& p) {
         put(out.logit_mean, mean);
         put(out.logit_var, var);
         put(out.visible, static_cast<T>(n));
+        for (std::size_t j = 0; j < n && i >= first_summed_row(entry, out.key_sum_rows); ++j) {
+          sums[static_cast<std::size_t>(x.keys[j])] += std::exp(x.s[j] - m) / l;
+        }
         if (!out.weights.given()) continue;
         for (std::int64_t j = 0; j < p.n_k; ++j) store_at(out.weights, 0.0, b, h, iq, j);
         for (std::size_t j = 0; j < n; ++j) {
           const double z = p.options.dropout > 0 ? dropout.multiplier(e, h, i, x.keys[j]) : 1.0;
           store_at(out.weights, std::exp(x.s[j] - m) / l * static_cast<T>(z), b, h, iq, entry.k_begin + x.keys[j]);
         }
+      }
+      const std::int64_t keys = p.sequences.packed() ? entry.k_len : p.n_k;
+      for (std::int64_t j = 0; j < keys && out.key_sums.given(); ++j) {
+        store_at(out.key_sums, sums[static_cast<std::size_t>(j)], b, h, entry.k_begin + j);
       }
     }
   }

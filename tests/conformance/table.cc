@@ -9,13 +9,13 @@ namespace {
 
 constexpr DType kFloats[] = {DType::f64, DType::f32, DType::f16, DType::bf16};
 
-// A case with every row statistic, from sizes B, H_q, H_kv, N_q, N_k, d_k, d_v.
+// A case with every row statistic and key_sums, from sizes B, H_q, H_kv, N_q, N_k, d_k, d_v.
 Case sized(std::string name, DType dtype, const std::array<std::int64_t, 7>& s) {
   Case c;
   c.name = std::move(name) + "_" + name_of(dtype);
   c.dtype = dtype;
   c.batch = s[0], c.q_heads = s[1], c.kv_heads = s[2], c.n_q = s[3], c.n_k = s[4], c.d_k = s[5], c.d_v = s[6];
-  c.statistics = true;
+  c.statistics = c.key_sums = true;
   return c;
 }
 

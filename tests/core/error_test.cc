@@ -277,6 +277,13 @@ TEST(Errors, OfTheOutputs) {
          f.outputs.heads = {static_cast<HeadStatistics*>(nullptr), 8};
        }},
       {"[attention] heads: expected 3 entries × 4 heads, got 8", [](F& f) { f.pack(), f.outputs.heads = f.head_list; }},
+      {"[attention] key_sums: expected dtype f32, got f64",
+       [](F& f) {
+         f.outputs.key_sums = f.more[0].rows({kB, kHq, kNk}, DType::f64);
+       }},
+      {"[attention] key_sums: expected shape (B, H_q, N_k) = (2, 4, 5), got (2, 4, 3)",
+       [](F& f) { f.outputs.key_sums = f.more[0].rows(); }},
+      {"[attention] key_sum_rows: expected at least 0, got -1", [](F& f) { f.outputs.key_sum_rows = -1; }},
       {"[attention] saturation_threshold: expected from 0 to 1, got 1.25",
        [](F& f) { f.outputs.saturation_threshold = 1.25; }},
       {"[attention] saturation_threshold: expected from 0 to 1, got nan",
@@ -294,6 +301,10 @@ TEST(Errors, OfSharedMemory) {
        [](F& f) { f.outputs.lse = f.out_block.rows(); }},
       {"[attention] entropy: expected memory of its own, got one that overlaps lse",
        [](F& f) { f.outputs.lse = f.outputs.entropy = f.more[0].rows(); }},
+      {"[attention] key_sums: expected memory of its own, got one that overlaps k",
+       [](F& f) {
+         f.outputs.key_sums = f.k_block.rows({kB, kHq, kNk});
+       }},
       {"[attention] weights: expected memory of its own, got one that overlaps bias",
        [](F& f) { f.options.bias = f.outputs.weights = f.more[0].tensor(kScoreShape); }},
       {"[attention] out: expected memory of its own, got one that overlaps mask",
@@ -432,6 +443,10 @@ TEST(Errors, OfMerge) {
       {"[merge] visible: expected dtype i64, got f64", [](M& m) { m.outputs.visible.dtype = DType::f64; }},
       {"[merge] weights: expected none, as weights cannot be merged, got shape (2, 4, 3, 5)",
        [](M& m) { m.outputs.weights = m.part_blocks[0][0].tensor(kScoreShape); }},
+      {"[merge] key_sums: expected none, as they cannot be merged, got shape (2, 4, 5)",
+       [](M& m) {
+         m.outputs.key_sums = m.part_blocks[0][0].rows({kB, kHq, kNk});
+       }},
       {"[merge] heads: expected none, as they cannot be merged, got 8", [](M& m) { m.outputs.heads = m.heads; }},
       {"[merge] threads: expected at least 0, got -2", [](M& m) { m.threads = -2; }},
   });

@@ -85,10 +85,28 @@ TEST_P(Forward, FlatSoftmaxOverManyKeysIsOne) {
   EXPECT_EQ(worst_of_flat_softmax<BFloat16>(target()), 0.0);
 }
 
+// The sum of very many weights keeps its digits: all are 1/3.
+template <class T>
+double worst_of_flat_key_sums(std::int64_t target) {
+  constexpr std::int64_t n_q = 200'000, n_k = 3, d = 4;
+  std::vector<T> q(n_q * d), k(n_k * d, T{1}), v(n_k * d), out(n_q * d), sums(n_k);
+  run_forced(view(q.data(), {1, 1, n_q, d}), view(k.data(), {1, 1, n_k, d}), view(v.data(), {1, 1, n_k, d}),
+             view(out.data(), {1, 1, n_q, d}), {}, {.key_sums = row_view(sums.data(), {1, 1, n_k})},
+             {.target = target});
+  double worst = 0;
+  for (const T x : sums) worst = std::max(worst, std::fabs(static_cast<double>(x) * n_k / n_q - 1.0));
+  return worst;
+}
+
+TEST_P(Forward, FlatKeySumsOverManyRowsKeepTheirDigits) {
+  EXPECT_LE(worst_of_flat_key_sums<float>(target()), 2e-7);
+  EXPECT_LE(worst_of_flat_key_sums<double>(target()), 1e-14);
+}
+
 // Equal weights over equal values: the worst case of a sum, as every addition of a chain may round the same way. A
 // chain of m additions is then off by up to m/2 units of roundoff; the sums of blocks and of chunks are such chains,
 // too.
-double worst_of_equal_values(std::int64_t target, std::int64_t n_k, cpu::Tiles tiles = {}) {
+double worst_of_equal_values(std::int64_t target, std::int64_t n_k, Tiles tiles = {}) {
   constexpr std::int64_t d = 64;
   conformance::Generator random(11);
   double worst = 0;
@@ -192,7 +210,7 @@ void expect_the_statistics_of_a_mask(std::int64_t target, bool sinks) {
   std::fill(mask.begin() + padding, mask.end(), true);
   std::array<std::array<float, n_q>, 6> got, want;
   const auto run = [&](Options options, auto& rows) {
-    if (sinks) options.sinks = head_view(sink.data(), {1});
+    if (sinks) options.sinks = head_view(sink.data(), 1);
     const auto row = [&](std::size_t i) { return row_view(rows[i].data(), {1, 1, n_q}); };
     run_forced(view(q.data(), {1, 1, n_q, d}), view(k.data(), {1, 1, n_k, d}), view(v.data(), {1, 1, n_k, d}),
                view(out.data(), {1, 1, n_q, d}), options,

@@ -1,0 +1,154 @@
+// What all steps of the backward pass share: the call, a head's memory and a thread's scratch, blocks of rows and keys
+// loaded into it, and the products of a block.
+#if defined(KEEL_CPU_BACKWARD_BLOCK_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KEEL_CPU_BACKWARD_BLOCK_INL_H_
+#undef KEEL_CPU_BACKWARD_BLOCK_INL_H_
+#else
+#define KEEL_CPU_BACKWARD_BLOCK_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+
+#include "cpu/backward.h"
+#include "cpu/backward_scratch-inl.h"
+#include "cpu/dropout-inl.h"
+#include "cpu/gemm-inl.h"
+#include "cpu/mask-inl.h"
+#include "cpu/pack-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace keel::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Rows (rows, lda) times panels (d, panel): into c, rows lds apart.
+template <class T>
+struct RowsTimesPanels {
+  const T* a;
+  std::int64_t lda;
+  const T* panels;
+  std::int64_t d;
+  T* c;
+};
+
+template <class T>
+class BackwardBlock {
+ protected:
+  BackwardBlock(const BackwardCall& call, const BackwardHead& head, std::byte* workspace)
+      : call_(call),
+        f_(call.forward),
+        head_(head),
+        h_(head.forward),
+        rows_(h_.n_q * f_.group),
+        scratch_(call, workspace),
+        memory_(call, rows_, head.memory),
+        dense_(HasDenseTerms(f_, h_)) {}
+
+  RowPlace PlaceOf(std::int64_t r) const { return {r, f_.group}; }
+
+  T RowValue(const Rows& rows, std::int64_t g, std::int64_t i) const {
+    return static_cast<const T*>(rows.data)[g * rows.head_stride + i * rows.row_stride];
+  }
+
+  void LoadQuery(std::int64_t g, std::int64_t i, T factor, T* to) const {
+    LoadRow<T>(f_.dtype, h_.q.data, g * h_.q.head_stride + i * h_.q.row_stride, h_.q.column_stride, f_.d_k, factor, to);
+  }
+
+  void FindKeys(std::int64_t r, std::int64_t rows) {
+    RowPlace place = PlaceOf(r);
+    for (std::int64_t x = 0; x < rows; ++x, ++place) scratch_.keys[x] = VisibleKeys(f_, h_, place.i);
+  }
+
+  // Rows of zeros, which the last register tile reads.
+  void ZeroTail(T* rows_of, std::int64_t rows, std::int64_t ld) const {
+    std::fill(rows_of + rows * ld, rows_of + TiledRows(rows) * ld, T{0});
+  }
+
+  // The queries times scale·log₂e. Rows that see nothing become 0: what they hold must not meet a weight of 0.
+  void LoadQueries(std::int64_t r, std::int64_t rows) {
+    const std::int64_t ld = scratch_.ldk;
+    RowPlace place = PlaceOf(r);
+    for (std::int64_t x = 0; x < rows; ++x, ++place) {
+      T* const to = scratch_.q + x * ld;
+      const bool masked = scratch_.keys[x].empty() || memory_.numbers[r + x].top == static_cast<T>(-INFINITY);
+      std::fill(to + (masked ? 0 : f_.d_k), to + scratch_.columns_k, T{0});
+      if (masked) continue;
+      LoadQuery(place.g, place.i, static_cast<T>(ScaleOf(f_, h_, place.g, place.i) * kLog2E), to);
+    }
+    ZeroTail(scratch_.q, rows, ld);
+    finite_q_ = AllFinite(scratch_.q, rows, scratch_.columns_k, ld);
+  }
+
+  void PackPanels(const Rows& from, Range block, std::int64_t d, T* to) {
+    for (std::int64_t j = block.begin; j < block.end; j += scratch_.panel) {
+      PackPanel<T>(f_.dtype, from, j, std::min(scratch_.panel, block.end - j), d, scratch_.panel,
+                   to + (j - block.begin) * d);
+    }
+  }
+
+  // What each tile of rows sees of the block, in the block's count.
+  void FindNeeded(std::int64_t rows, Range block) {
+    for (std::int64_t x = 0; x < rows; x += kRowTile) {
+      const Range needed = NeededKeys(scratch_.keys + x, std::min<std::int64_t>(kRowTile, rows - x), block);
+      scratch_.needed[x / kRowTile] =
+          needed.empty() ? needed : Range{needed.begin - block.begin, needed.end - block.begin};
+    }
+  }
+
+  // The whole panels that a row's tile computes.
+  Range Computed(std::int64_t x) const {
+    const Range needed = scratch_.needed[x / kRowTile];
+    if (needed.empty()) return {0, 0};
+    const std::int64_t width = scratch_.panel;
+    return {needed.begin / width * width, RoundUp(needed.end, width)};
+  }
+
+  RowBlock BlockOf(std::int64_t x, const RowPlace& place, Range block, Range computed) const {
+    return {place.g, place.i, block.begin, computed, SeenOf(scratch_.keys[x], block, block.begin, computed)};
+  }
+
+  static constexpr auto nothing = [](auto...) {};
+
+  // c = a·panels for what is needed: q·kᵀ and do·vᵀ. Calls before() for every tile of rows and keys.
+  template <class Before>
+  void MultiplyPanels(const RowsTimesPanels<T>& x, std::int64_t rows, const Before& before) const {
+    const std::int64_t width = scratch_.panel;
+    for (std::int64_t y = 0; y < call_.tiles.key_block; y += width) {
+      for (std::int64_t r = 0; r < rows; r += kRowTile) {
+        const Range needed = scratch_.needed[r / kRowTile];
+        if (needed.end <= y || needed.begin >= y + width) continue;
+        const std::int64_t tile_rows = std::min<std::int64_t>(kRowTile, rows - r);
+        before(r, tile_rows, needed, y);
+        const Product<T> tile = {.rows = static_cast<int>(tile_rows),
+                                 .a = x.a + r * x.lda,
+                                 .lda = x.lda,
+                                 .b = x.panels + y * x.d,
+                                 .ldb = width,
+                                 .k = x.d,
+                                 .c = x.c + r * scratch_.lds + y,
+                                 .ldc = scratch_.lds};
+        MultiplyMatrices<Into::kSet, false>(tile, hwy::DivCeil(std::min(needed.end - y, width), scratch_.lanes));
+      }
+    }
+  }
+
+  RowsTimesPanels<T> QueriesTimesKeys() const {
+    return {scratch_.q, scratch_.ldk, scratch_.k_panels, f_.d_k, scratch_.s};
+  }
+
+  const BackwardCall& call_;
+  const Call& f_;
+  const BackwardHead& head_;
+  const ForwardHead& h_;
+  const std::int64_t rows_;
+  const BackwardScratch<T> scratch_;
+  const HeadMemory<T> memory_;
+  const bool dense_;
+  bool finite_q_ = true;
+};
+
+}  // namespace keel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

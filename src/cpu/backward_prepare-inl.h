@@ -1,0 +1,134 @@
+// The first step of the backward pass: what each row brings into every block of keys.
+#if defined(KEEL_CPU_BACKWARD_PREPARE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KEEL_CPU_BACKWARD_PREPARE_INL_H_
+#undef KEEL_CPU_BACKWARD_PREPARE_INL_H_
+#else
+#define KEEL_CPU_BACKWARD_PREPARE_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "cpu/backward_block-inl.h"
+#include "cpu/backward_row-inl.h"
+#include "cpu/softmax-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace keel::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Beyond this size an lse is too coarse to take weights from: rounded to float, it is off by up to 2e-6 here, by 1 from
+// 1e7 on. Such rows find their maximum and sum again.
+template <class T>
+constexpr T kTrustedLse = sizeof(T) == 4 ? 32 : 1000;
+
+template <class T>
+class BackwardPreparer : BackwardBlock<T> {
+ public:
+  BackwardPreparer(const BackwardCall& call, const BackwardHead& head, std::byte* workspace)
+      : BackwardBlock<T>(call, head, workspace) {}
+
+  // Each row's numbers, and 0 for its sums.
+  void Prepare(std::int64_t row_begin, std::int64_t row_end) {
+    for (std::int64_t r = row_begin; r < row_end; r += call_.tiles.row_block) {
+      PrepareBlock(r, std::min(call_.tiles.row_block, row_end - r));
+    }
+    if (!call_.sums_dq()) return;
+    const std::int64_t end = row_end == rows_ ? TiledRows(rows_) : row_end;
+    std::fill(memory_.dq + row_begin * memory_.ldq, memory_.dq + end * memory_.ldq, T{0});
+  }
+
+ private:
+  using BackwardBlock<T>::call_;
+  using BackwardBlock<T>::dense_;
+  using BackwardBlock<T>::f_;
+  using BackwardBlock<T>::h_;
+  using BackwardBlock<T>::head_;
+  using BackwardBlock<T>::memory_;
+  using BackwardBlock<T>::rows_;
+  using BackwardBlock<T>::scratch_;
+  using BackwardBlock<T>::BlockOf;
+  using BackwardBlock<T>::Computed;
+  using BackwardBlock<T>::FindKeys;
+  using BackwardBlock<T>::FindNeeded;
+  using BackwardBlock<T>::LoadQueries;
+  using BackwardBlock<T>::MultiplyPanels;
+  using BackwardBlock<T>::PackPanels;
+  using BackwardBlock<T>::PlaceOf;
+  using BackwardBlock<T>::QueriesTimesKeys;
+  using BackwardBlock<T>::RowValue;
+  using BackwardBlock<T>::nothing;
+
+  // Prepare() for at most row_block rows.
+  void PrepareBlock(std::int64_t r, std::int64_t rows) {
+    FindKeys(r, rows);
+    T *const o = scratch_.dout, *const dout = o + scratch_.ldv;
+    std::fill_n(o, 2 * scratch_.ldv, T{0});
+    bool coarse = false;
+    RowPlace place = PlaceOf(r);
+    for (std::int64_t x = 0; x < rows; ++x, ++place) {
+      const std::int64_t i = place.i, g = place.g;
+      RowNumbers<T>& numbers = memory_.numbers[r + x];
+      const T lse = RowValue(head_.lse, g, i);
+      numbers = {static_cast<T>(-INFINITY), 0, 0};
+      if (lse == static_cast<T>(-INFINITY)) continue;
+      if (scratch_.keys[x].empty() && f_.sequences.has_all_keys()) continue;  // else it may see keys that are not here
+      LoadRow<T>(call_.out.dtype, head_.out.data, g * head_.out.head_stride + i * head_.out.row_stride,
+                 head_.out.column_stride, f_.d_v, T{1}, o);
+      LoadRow<T>(call_.dout.dtype, head_.dout.data, g * head_.dout.head_stride + i * head_.dout.row_stride,
+                 head_.dout.column_stride, f_.d_v, T{1}, dout);
+      const T dlse = head_.dlse.data != nullptr ? RowValue(head_.dlse, g, i) : T{0};
+      const T top = std::max(lse * static_cast<T>(kLog2E), std::numeric_limits<T>::lowest());  // −inf would be masked
+      numbers = {lse != lse ? lse : top, 1, Dot(o, dout, scratch_.columns_v) - dlse};
+      coarse = coarse || std::abs(lse) > kTrustedLse<T>;
+    }
+    if (coarse && f_.sequences.has_all_keys()) FindMaxima(r, rows);  // of a slice of keys lse is all there is
+    if (!call_.dsinks) return;
+    for (std::int64_t x = 0; x < rows; ++x) {  // the sink is a key without a value: dp = 0
+      const auto [i, g, group] = PlaceOf(r + x);
+      const RowNumbers<T>& row = memory_.numbers[r + x];
+      const bool masked = row.top == static_cast<T>(-INFINITY);
+      const double p = masked ? 0.0 : std::exp2(static_cast<double>(SinkOf<T>(f_, h_, g)) - row.top) * row.norm;
+      static_cast<double*>(head_.dsinks.data)[g * head_.dsinks.head_stride + i * head_.dsinks.row_stride] =
+          masked ? 0.0 : -p * static_cast<double>(row.delta);
+    }
+  }
+
+  // The maximum and sum of the rows whose lse is too coarse, as the forward pass finds them.
+  void FindMaxima(std::int64_t r, std::int64_t rows) {
+    LoadQueries(r, rows);
+    std::fill_n(scratch_.states, rows, EmptyState<T>());
+    const Range all = NeededKeys(scratch_.keys, rows, {0, h_.k_len});
+    for (std::int64_t first = all.begin / call_.tiles.key_block * call_.tiles.key_block; first < all.end;
+         first += call_.tiles.key_block) {
+      const Range block = {first, std::min(first + call_.tiles.key_block, h_.k_len)};
+      PackPanels(h_.k, block, f_.d_k, scratch_.k_panels);
+      FindNeeded(rows, block);
+      MultiplyPanels(QueriesTimesKeys(), rows, nothing);
+      for (std::int64_t x = 0; x < rows; ++x) {
+        const Range computed = Computed(x);
+        if (computed.empty()) continue;
+        const RowBlock row = BlockOf(x, PlaceOf(r + x), block, computed);
+        T* const s = scratch_.s + x * scratch_.lds;
+        MaskRow(f_, h_, dense_, row, scratch_.dense, s);
+        JoinBlock<T, false, false>(s, computed, false, MaxOfBlock(s, computed), scratch_.states[x]);
+      }
+    }
+    for (std::int64_t x = 0; x < rows; ++x) {
+      RowNumbers<T>& numbers = memory_.numbers[r + x];
+      RowState<T>& state = scratch_.states[x];
+      if (!(std::abs(numbers.top) > kTrustedLse<T> * static_cast<T>(kLog2E)) || std::isinf(numbers.top)) continue;
+      if (h_.sinks.data != nullptr) JoinSink(SinkOf<T>(f_, h_, PlaceOf(r + x).g), state);
+      numbers.top = state.m;
+      numbers.norm = T{1} / state.l;
+    }
+  }
+};
+
+}  // namespace keel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
