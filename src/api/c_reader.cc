@@ -18,7 +18,7 @@ constexpr std::uint64_t kFirstSize = 0;
   constexpr std::uint64_t kFirstSize<type> = offsetof(type, last) + sizeof(static_cast<type*>(nullptr)->last); \
   static_assert(kFirstSize<type> % alignof(type) == 0)
 KEEL_FIRST_SIZE(keel_options, seed);
-KEEL_FIRST_SIZE(keel_outputs, saturation_threshold);
+KEEL_FIRST_SIZE(keel_outputs, key_sum_rows);
 KEEL_FIRST_SIZE(keel_backward_inputs, dlse);
 KEEL_FIRST_SIZE(keel_gradients, accumulate);
 KEEL_FIRST_SIZE(keel_partial, visible);
