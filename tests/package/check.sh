@@ -72,8 +72,9 @@ if [[ $program == ON ]]; then
 fi
 
 step "C++ through find_package(keel)"
+# A static library's package looks for Highway, here by pkg-config.
 "$CMAKE" -G Ninja -S "$here/cpp" -B "$tmp/cpp" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_CXX_COMPILER="$CXX" \
-  -DKEEL_VERSION="$version" -DKEEL_NN="$nn" --log-level=WARNING
+  -DKEEL_VERSION="$version" -DKEEL_NN="$nn" -DCMAKE_DISABLE_FIND_PACKAGE_hwy=ON --no-warn-unused-cli --log-level=WARNING
 "$CMAKE" --build "$tmp/cpp"
 "$tmp/cpp/consumer"
 if [[ $nn == ON ]]; then

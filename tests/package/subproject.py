@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent / "subproject"
-MOST_STEPS = 40  # of the whole build; one compiles a source file or makes a library
+MOST_STEPS = 40  # of building libkeel; one compiles a source file or makes a library
 FLAGS = "-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Werror -fno-exceptions -fno-rtti".split()
 
 failed = False
@@ -34,8 +34,8 @@ def run(*command):
 
 
 def steps(build):
-    """How many steps the build has, as Ninja counts them."""
-    return int(re.search(r"\[\d+/(\d+)\]", run("ninja", "-C", build, "-n"))[1])
+    """How many steps libkeel takes to build, as Ninja counts them."""
+    return int(re.search(r"\[\d+/(\d+)\]", run("ninja", "-C", build, "-n", "keel"))[1])
 
 
 def flags_of(build, source):
@@ -73,6 +73,13 @@ def check_configured(build, keel):
     run("ninja", "-C", build, "CMakeFiles/consumer.dir/consumer.cc.o")
 
 
+def check_pkg_config(build, cmake, *arguments):
+    """Highway is found without its CMake package, too."""
+    run(cmake, *arguments, "-B", build, "-DCMAKE_DISABLE_FIND_PACKAGE_hwy=ON")
+    cache = (build / "CMakeCache.txt").read_text(encoding="utf-8")
+    check("KEEL_HWY_LIBRARIES:INTERNAL=hwy" in cache, "Highway by pkg-config", "none in the cache")
+
+
 def check_built(build, cmake):
     for shared in ("OFF", "ON"):  # from the same objects
         run(cmake, f"-DBUILD_SHARED_LIBS={shared}", build)
@@ -89,9 +96,11 @@ def check_built(build, cmake):
 def main(cmake, cxx, keel, *build_too):
     keel = Path(keel).resolve()
     with tempfile.TemporaryDirectory() as folder:
-        build = Path(folder)
-        run(cmake, "-G", "Ninja", "-S", HERE, "-B", build, f"-DCMAKE_CXX_COMPILER={cxx}", f"-DKEEL_SOURCE={keel}")
+        build = Path(folder) / "build"
+        arguments = ["-G", "Ninja", "-S", HERE, f"-DCMAKE_CXX_COMPILER={cxx}", f"-DKEEL_SOURCE={keel}"]
+        run(cmake, *arguments, "-B", build)
         check_configured(build, keel)
+        check_pkg_config(Path(folder) / "pkg-config", cmake, *arguments)
         if build_too == ("--build",):
             check_built(build, cmake)
     sys.exit(1 if failed else 0)
