@@ -97,17 +97,21 @@ def _check_tensor(torch: Any, operation: str, name: str, array: Any) -> None:
         )
 
 
+_ARRAYS = {name for name, option in TABLE.items() if option.kind in ("tensor", "number or tensor")}
+_INTEGERS = {name for name, option in TABLE.items() if option.kind == "integers"}
+
+
 def prepare(operation: str, options: Any) -> None:
     """Makes the options that are given what the compiled part takes."""
     torch = sys.modules.get("torch")
     for name, value in options.items():
-        option = TABLE.get(name)
-        if option is None:
-            refuse_unknown(operation, name, TABLE)
-        elif option.kind == "integers":
+        if name in _ARRAYS:
+            if torch is not None and isinstance(value, torch.Tensor):
+                _check_tensor(torch, operation, name, value)
+        elif name in _INTEGERS:
             options[name] = integers(operation, name, value)
-        elif torch is not None and isinstance(value, torch.Tensor):
-            _check_tensor(torch, operation, name, value)
+        elif name not in TABLE:
+            refuse_unknown(operation, name, TABLE)
 
 
 def integers(operation: str, name: str, values: Any) -> Any:

@@ -1,5 +1,6 @@
 #include "options.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -44,14 +45,28 @@ struct Row {
   void (*read)(Arguments& arguments, const char* name, nb::handle object, Target& target);
 };
 
+// Which of the rows has the name `key`; Count where none has.
+template <class Target, std::size_t Count>
+std::size_t find(const Row<Target> (&rows)[Count], nb::handle key) {
+  static const std::array<PyObject*, Count> names = [&] {  // as Python keeps one string of each name in a program
+    std::array<PyObject*, Count> made{};
+    for (std::size_t i = 0; i < Count; ++i) made[i] = PyUnicode_InternFromString(rows[i].name);
+    return made;
+  }();
+  const auto same = std::find(names.begin(), names.end(), key.ptr());
+  if (same != names.end()) return static_cast<std::size_t>(same - names.begin());
+  std::size_t at = 0;
+  while (at < Count && PyUnicode_CompareWithASCIIString(key.ptr(), rows[at].name) != 0) ++at;
+  return at;
+}
+
 // Each row whose name is in the dict, in the order of the rows.
 template <class Target, std::size_t Count>
 Target read(Arguments& arguments, const Row<Target> (&rows)[Count], nb::dict given) {
   Target target;
   std::array<nb::handle, Count> values{};
   for (const auto& [key, value] : given) {
-    std::size_t at = 0;
-    while (at < Count && PyUnicode_CompareWithASCIIString(key.ptr(), rows[at].name) != 0) ++at;
+    const std::size_t at = find(rows, key);
     if (at == Count) arguments.place(nb::str(key).c_str()).type_error("expected a known name, got another one");
     values[at] = value;
   }

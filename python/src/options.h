@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <forward_list>
+#include <memory_resource>
 #include <vector>
 
 #include "array.h"
@@ -40,8 +42,10 @@ class Arguments {
 
  private:
   const char* operation_;
-  std::forward_list<Array> arrays_;
-  std::forward_list<std::vector<std::int64_t>> lists_;
+  std::array<std::byte, 4096> room_;  // for a call of the usual size, which then allocates nothing
+  std::pmr::monotonic_buffer_resource memory_{room_.data(), room_.size()};
+  std::pmr::forward_list<Array> arrays_{&memory_};
+  std::pmr::forward_list<std::vector<std::int64_t>> lists_{&memory_};
 };
 
 // The names that options() knows.

@@ -45,6 +45,10 @@ ARGUMENTS = [
     for i, type in enumerate(_KINDS[option.kind][1:])
 ]
 _PLACES = {(argument.option, argument.type == "Tensor?"): i for i, argument in enumerate(ARGUMENTS)}
+_ROWS = {
+    name: (_KINDS[option.kind][0], _PLACES.get((name, False)), _PLACES.get((name, True)))
+    for name, option in TABLE.items()
+}
 _TENSORS = [i for i, argument in enumerate(ARGUMENTS) if argument.type == "Tensor?"]  # which autograd saves as such
 _DROPOUT, _SEED = _PLACES["dropout", False], _PLACES["seed", True]
 _OPTIONS = [argument.option for argument in ARGUMENTS]
@@ -72,8 +76,9 @@ def flatten(operation: str, options: Mapping[str, Any]) -> list[Any]:
     flat: list[Any] = [None] * len(ARGUMENTS)
     for name, value in options.items():
         if value is not None:
-            value = _KINDS[TABLE[name].kind][0](operation, name, value)
-            flat[_PLACES[name, isinstance(value, Tensor)]] = value
+            check, place, tensor_place = _ROWS[name]
+            value = check(operation, name, value)
+            flat[tensor_place if isinstance(value, Tensor) else place] = value
     if flat[_DROPOUT] and flat[_SEED] is None:
         flat[_SEED] = torch.randint(0, 2**63 - 1, (1,), dtype=torch.int64)  # torch.manual_seed makes dropout repeat
     return flat

@@ -18,6 +18,8 @@ from keel._backward import Gradients
 from keel.torch import _operator as operator
 
 _is_grad_enabled = torch.is_grad_enabled
+_float64 = torch.float64
+_float32 = torch.float32
 _empty = torch.empty
 _empty_like = torch.empty_like
 _is_neg = Tensor.is_neg
@@ -49,7 +51,9 @@ def sdpa_in_python(
         and _transform() is None
         and _tracing() is None
         and forward_ad._current_level < 0
-        and _fits(query, key, value, enable_gqa)
+        # What the library would take, but torch otherwise: dimensions that are missing, and heads that are grouped.
+        and query.dim() == key.dim() == value.dim()
+        and (query.dim() > 2 if enable_gqa else query.shape == key.shape or _has_the_heads_of(query, key))
     ):
         options = {"mask": attn_mask, "causal": is_causal, "scale": scale, "threads": _threads()}
         if (
@@ -70,12 +74,8 @@ def sdpa_in_python(
     return None
 
 
-def _fits(q: Tensor, k: Tensor, v: Tensor, grouped: bool) -> bool:
-    """Whether what the library takes means the same to torch: nothing broadcasts, and heads are grouped if so asked."""
-    rank = q.dim()
-    if k.dim() != rank or v.dim() != rank:
-        return False
-    return rank > 2 if grouped else rank < 3 or q.size(-3) == k.size(-3)
+def _has_the_heads_of(q: Tensor, k: Tensor) -> bool:
+    return q.dim() < 3 or q.size(-3) == k.size(-3)
 
 
 class _NotPlain(Exception):
@@ -88,7 +88,7 @@ class _Sdpa(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Any, options: dict[str, Any]) -> Tensor:
         out = _empty_like(q)
-        lse = _empty(q.shape[:-1], dtype=operator.row_dtype(q.dtype))
+        lse = _empty(tuple(q.shape[:-1]), dtype=_float64 if q.dtype is _float64 else _float32)  # a Size takes longer
         try:
             _core.attention(q, k, v, out, options, {"lse": lse})
         except (TypeError, ValueError):
