@@ -21,8 +21,8 @@ STANDS_ON = {
     "nn": ["api", "io"],
     "lab": ["api", "nn", "io"],
     "bench": ["api"],
-    "cli/common": ["api"],
-    "cli": ["cli/common", "io", "bench"],
+    "cli/common": ["api", "io"],
+    "cli": ["cli/common", "bench"],
     "lab/cli": ["cli/common", "lab"],
 }
 
