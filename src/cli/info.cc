@@ -22,6 +22,7 @@ constexpr const char* kExamples =
     "Examples:\n"
     "  keel info\n"
     "  keel info --plan --shape 1,8,1024,64 --causal top_left\n"
+    "  keel info --plan --shape 1,8,1024,64 --causal top_left --backward\n"
     "  keel info --plan --shape 1,32,1,128 --kv-heads 8 --n-k 4096 --dtype bf16 --causal bottom_right\n";
 
 class Info {
@@ -47,6 +48,10 @@ class Info {
     flag("--lse", lse_, "Ask for lse");
     flag("--weights", weights_, "Ask for the weights");
     flag("--stats", stats_, "Ask for the statistics of the heads");
+    flag("--backward", backward_, "The plan of the gradients of q, k and v, and of the bias and the sinks where given");
+    for (const char* result : {"--lse", "--weights", "--stats"}) {
+      command.get_option("--backward")->excludes(command.get_option(result));
+    }
     flags_.add_to(command);
     command_ = &command;
     command.footer(kExamples);
@@ -90,22 +95,41 @@ class Info {
     if (!bias_.empty()) options.bias = described<4>(dtype, sizes(bias_, "--bias"), "bias");
     if (alibi_) options.alibi = described<1>(DType::f32, {q[1]}, "alibi");
     if (sinks_) options.sinks = described<1>(DType::f32, {q[1]}, "sinks");
-    Outputs outputs;
-    const DType sums = accumulation_dtype(dtype);
-    if (lse_) outputs.lse = described<3>(sums, {q[0], q[1], q[2]}, "lse");
-    if (weights_) outputs.weights = described<4>(sums, {q[0], q[1], q[2], k[2]}, "weights");
-    const std::int64_t entries = options.q_offsets.empty() ? q[0] : options.q_offsets.size() - 1;
-    std::vector<HeadStatistics> heads(stats_ && entries > 0 && q[1] > 0 ? static_cast<std::size_t>(entries * q[1]) : 0);
-    outputs.heads = heads;
-    const std::string text =
-        explain(described<4>(dtype, q, "q"), described<4>(dtype, k, "k"), described<4>(dtype, v, "v"),
-                described<4>(dtype, {q[0], q[1], q[2], v[3]}, "out"), options, outputs);
+    const Arrays arrays = {.q = described<4>(dtype, q, "q"),
+                           .k = described<4>(dtype, k, "k"),
+                           .v = described<4>(dtype, v, "v"),
+                           .out = described<4>(dtype, {q[0], q[1], q[2], v[3]}, "out"),
+                           .lse = described<3>(accumulation_dtype(dtype), {q[0], q[1], q[2]}, "lse")};
+    const std::string text = backward_ ? explain_backward(arrays, options) : explain_forward(arrays, options);
     if (json_) {
       const Json facts = {{"q", q}, {"k", k}, {"v", v}, {"dtype", dtype_}, {"plan", lines(text)}};
       fmt::print("{}\n", facts.dump(2));
     } else {
       fmt::print("q {}, k {}, v {}, {}\n{}", io::shape_text(q), io::shape_text(k), io::shape_text(v), dtype_, text);
     }
+  }
+
+  struct Arrays {
+    MutableTensorView q, k, v, out;
+    MutableRowView lse;
+  };
+
+  std::string explain_forward(const Arrays& a, const Options& options) const {
+    const auto& q = a.q.shape;
+    Outputs outputs;
+    if (lse_) outputs.lse = a.lse;
+    if (weights_) outputs.weights = described<4>(a.lse.dtype, {q[0], q[1], q[2], a.k.shape[2]}, "weights");
+    const std::int64_t entries = options.q_offsets.empty() ? q[0] : options.q_offsets.size() - 1;
+    std::vector<HeadStatistics> heads(stats_ && entries > 0 && q[1] > 0 ? static_cast<std::size_t>(entries * q[1]) : 0);
+    outputs.heads = heads;
+    return explain(a.q, a.k, a.v, a.out, options, outputs);
+  }
+
+  std::string explain_backward(const Arrays& a, const Options& options) const {
+    Gradients gradients{.dq = a.q, .dk = a.k, .dv = a.v};
+    if (!bias_.empty()) gradients.dbias = described<4>(a.q.dtype, sizes(bias_, "--bias"), "dbias");
+    if (sinks_) gradients.dsinks = described<1>(a.lse.dtype, {a.q.shape[1]}, "dsinks");
+    return explain({.q = a.q, .k = a.k, .v = a.v, .out = a.out, .lse = a.lse, .dout = a.out}, gradients, options);
   }
 
   static std::vector<std::int64_t> sizes(const std::string& text, const char* flag) {
@@ -138,7 +162,7 @@ class Info {
   bool json_ = false, plan_ = false;
   std::string shape_, dtype_ = "f32", mask_, bias_;
   std::optional<std::int64_t> kv_heads_, n_k_, d_v_;
-  bool alibi_ = false, sinks_ = false, lse_ = false, weights_ = false, stats_ = false;
+  bool alibi_ = false, sinks_ = false, lse_ = false, weights_ = false, stats_ = false, backward_ = false;
 };
 
 }  // namespace

@@ -38,6 +38,13 @@ Window window(const std::string& text) {
   return {bound(parts[0]), bound(parts[1])};
 }
 
+Origin origin(const std::string& text) {
+  const std::vector<std::int64_t> n = integers(text, "--origin");
+  if (n.size() == 2) return {.query = n[0], .key = n[1]};
+  if (n.size() == 4) return {.query = n[0], .key = n[1], .n_q = n[2], .n_k = n[3]};
+  throw CLI::ValidationError("--origin", fmt::format("expected QUERY,KEY or QUERY,KEY,N_Q,N_K, got '{}'", text));
+}
+
 }  // namespace
 
 bool is_list(const std::string& text) { return text.find_first_not_of("0123456789+-.,eE") == std::string::npos; }
@@ -56,6 +63,8 @@ void OperatorFlags::add_to(CLI::App& command) {
       "Causal mask: none, top_left (as torch's is_causal) or bottom_right (with a KV cache)")
       ->check(CLI::IsMember({"none", "top_left", "bottom_right"}));
   add("--window", window_, "LEFT,RIGHT", "Keys within LEFT before and RIGHT after the diagonal; inf for no bound");
+  add("--origin", origin_, "QUERY,KEY[,N_Q,N_K]",
+      "q and k are a slice: positions of their first rows in the whole, and the whole's rows where it goes on behind");
   add("--scale", scale_, "X", "Factor on q.k; 1/sqrt(d_k) when absent");
   add("--softcap", softcap_, "C", "Scores become C*tanh(score/C)");
   add("--q-lengths", q_lengths_.text, "LIST|FILE", "Real queries of each batch entry, such as 3,5");
@@ -71,6 +80,7 @@ Options OperatorFlags::options() {
   Options options;
   options.causal = kCausal.at(causal_);
   if (!window_.empty()) options.window = window(window_);
+  if (!origin_.empty()) options.origin = origin(origin_);
   options.scale = scale_;
   options.softcap = softcap_;
   options.dropout = dropout_;

@@ -27,7 +27,7 @@ class OperatorFlags {
 
  private:
   std::string causal_ = "none";
-  std::string window_, seed_;
+  std::string window_, origin_, seed_;
   std::optional<double> scale_, softcap_;
   double dropout_ = 0.0;
   int threads_ = 0;

@@ -73,6 +73,10 @@ TEST_F(Failure, UsageIs2) {
       {{"attend", "q.npy", "k.npy", "v.npy", "--causal", "diagonal"}, "--causal: diagonal not in"},
       {{"attend", "q.npy", "k.npy", "v.npy", "--window", "3"}, "--window: expected LEFT,RIGHT"},
       {{"attend", "q.npy", "k.npy", "v.npy", "--window", "inf,x"}, "--window: expected integers"},
+      {{"attend", "q.npy", "k.npy", "v.npy", "--origin", "3"}, "--origin: expected QUERY,KEY or QUERY,KEY,N_Q,N_K"},
+      {{"attend", "q.npy", "k.npy", "v.npy", "--origin", "1,x"}, "--origin: expected integers"},
+      {{"info", "--plan", "--shape", "1,8,64,64", "--backward", "--lse"}, "--backward excludes --lse"},
+      {{"info", "--backward"}, "--backward: expected --plan beside it"},
       {{"attend", "q.npy", "k.npy", "v.npy", "--scale", "large"}, "--scale"},
       {{"attend", "q.npy", "k.npy", "v.npy", "--k-lengths", "3,"}, "--k-lengths: expected integers"},
       {{"attend", "q.npy", "k.npy", "v.npy", "--alibi", "1,,2"}, "--alibi: expected numbers"},
@@ -116,6 +120,7 @@ TEST_F(Failure, ArraysThatDoNotFitAre3) {
       {{"q.npy", "k.npy", "v.npy", "--dropout", "2"}, "[attention] dropout: expected from 0 to 1, got 2"},
       {{"q.npy", "k.npy", "v.npy", "--scale", "nan"}, "[attention] scale: expected a finite number"},
       {{"q.npy", "k.npy", "v.npy", "--softcap", "0"}, "[attention] softcap: expected a positive finite number"},
+      {{"q.npy", "k.npy", "v.npy", "--origin", "-1,0"}, "[attention] origin.query: expected a position from 0"},
       {{"q.npy", "k.npy", "v.npy", "--window", "-1,0"}, "[attention] window.left: expected at least 0"},
       {{"q.npy", "k.npy", "v.npy", "--threads", "-1"}, "[attention] threads: expected at least 0"},
   };

@@ -69,6 +69,26 @@ TEST(Info, PlanOfGroupedQueriesOverACache) {
   EXPECT_FALSE(plan["plan"].empty());
 }
 
+TEST(Info, PlanOfTheGradientsIsWhatTheLibraryExplains) {
+  const TemporaryFolder folder;
+  const MutableTensorView q = described_out(DType::f32, {1, 8, 1024, 64}),
+                          bias = described_out(DType::f32, {1, 1, 1024, 1024});
+  const MutableRowView lse = {nullptr, DType::f32, {1, 8, 1024}, {8192, 1024, 1}};
+  const MutableHeadView sinks = {nullptr, DType::f32, {8}, {1}};
+  const Result result = keel(folder, {"info", "--plan", "--shape", "1,8,1024,64", "--causal", "top_left", "--threads",
+                                      "1", "--bias", "1,1,1024,1024", "--sinks", "--backward"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  const std::string expected = explain({.q = q, .k = q, .v = q, .out = q, .lse = lse, .dout = q},
+                                       {.dq = q, .dk = q, .dv = q, .dbias = bias, .dsinks = sinks},
+                                       {.bias = bias, .causal = Causal::top_left, .sinks = sinks, .threads = 1});
+  EXPECT_THAT(result.out, testing::EndsWith(expected));
+  EXPECT_NE(expected, explain(q, q, q, q, {.bias = bias, .causal = Causal::top_left, .sinks = sinks, .threads = 1}));
+
+  const Result mixed = keel(folder, {"info", "--plan", "--shape", "1,8,1024,64", "--backward", "--weights"});
+  EXPECT_EQ(mixed.status, 2);
+  EXPECT_TRUE(is_one_message(mixed.err)) << mixed.err;
+}
+
 TEST(Info, PlanOfAWrongProblemIs3) {
   const TemporaryFolder folder;
   for (const std::vector<std::string>& rest : {std::vector<std::string>{"1,8,1024,64", "--kv-heads", "3"},
