@@ -78,7 +78,7 @@ typedef struct keel_head_statistics {
 } keel_head_statistics;
 
 typedef struct keel_outputs {
-  keel_view lse, max_logit, entropy, max_weight, logit_mean, logit_var, visible; /* rows */
+  keel_view lse, max_logit, entropy, max_weight, logit_mean, logit_var, visible, logit_count; /* rows */
   keel_view weights;
   keel_head_statistics* heads;
   int64_t heads_count;
@@ -100,7 +100,7 @@ typedef struct keel_gradients {
 
 typedef struct keel_partial {
   keel_view out;
-  keel_view lse, max_logit, entropy, max_weight, logit_mean, logit_var, visible; /* rows */
+  keel_view lse, max_logit, entropy, max_weight, logit_mean, logit_var, visible, logit_count; /* rows */
 } keel_partial;
 
 /* options and outputs may be NULL. */

@@ -39,6 +39,7 @@ class RowStats(NamedTuple):
     logit_mean   mean of the visible scores above -2^64: masks that are finite biases are left out
     logit_var    variance of the same
     visible      how many keys the row sees (int64)
+    logit_count  how many scores logit_mean and logit_var are of (int64)
     heads        HeadStats
     """
 
@@ -48,6 +49,7 @@ class RowStats(NamedTuple):
     logit_mean: Any
     logit_var: Any
     visible: Any
+    logit_count: Any
     heads: HeadStats
 
 
@@ -142,10 +144,10 @@ def attention(
         _, k_shape = _core.describe("attention", "k", k)
         weights = maker.empty(rows + tuple(k_shape[-2:-1])) if return_weights else None
         key_sums = maker.row(rows[:-1] + tuple(k_shape[-2:-1])) if return_key_sums else None
-    stats: list[Any] = [None] * 6
+    stats: list[Any] = [None] * 7
     heads = None
     if return_stats:
-        stats = [maker.row(rows) for _ in range(5)] + [maker.count(rows)]
+        stats = [maker.row(rows) for _ in range(5)] + [maker.count(rows) for _ in range(2)]
         four = (1,) * (4 - len(q_shape)) + q_shape
         entries = four[0] if q_offsets is None else max(len(q_offsets) - 1, 0)
         heads = np.empty((entries, four[1], len(HeadStats._fields)))
@@ -171,11 +173,12 @@ def attention(
         threads,
         lse,
         weights,
-        *stats,
+        *stats[:-1],
         heads,
         saturation_threshold,
         key_sums,
         key_sum_rows,
+        stats[-1],
     )
     if not (return_lse or return_weights or return_stats or return_key_sums):
         return out

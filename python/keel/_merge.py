@@ -57,7 +57,7 @@ def merge(
         if not return_stats:
             to[i] = None
         elif to[i] is None:
-            to[i] = maker.count(shape[:-1]) if name == "visible" else maker.row(shape[:-1])
+            to[i] = maker.count(shape[:-1]) if name in ("visible", "logit_count") else maker.row(shape[:-1])
     _core.merge(rows, to, threads)
     if not return_stats:
         return Merged(to[0], to[1])

@@ -31,7 +31,7 @@ void translate(const std::exception_ptr& exception, void*) {
 struct PythonOutputs {
   nb::handle lse, weights, max_logit, entropy, max_weight, logit_mean, logit_var, visible, heads;
   double saturation_threshold;
-  nb::handle key_sums, key_sum_rows;
+  nb::handle key_sums, key_sum_rows, logit_count;
 };
 
 constexpr int kHeadFields = 6;  // of HeadStatistics, in its order
@@ -47,6 +47,7 @@ Outputs read_outputs(Arguments& arguments, const PythonOutputs& given, std::vect
                   .logit_mean = rows("logit_mean", given.logit_mean),
                   .logit_var = rows("logit_var", given.logit_var),
                   .visible = rows("visible", given.visible),
+                  .logit_count = rows("logit_count", given.logit_count),
                   .weights = arguments.optional<4>("weights", given.weights, Access::write, 2),
                   .heads = {},
                   .saturation_threshold = given.saturation_threshold,
@@ -107,7 +108,7 @@ void backward_call(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb:
 // Parts and results are lists of arrays: out, then what rows have, in this order, None for all but lse that is not
 // there.
 constexpr const char* kMergeRows[] = {"lse",        "max_logit", "entropy", "max_weight",
-                                      "logit_mean", "logit_var", "visible"};
+                                      "logit_mean", "logit_var", "visible", "logit_count"};
 
 // The views of one such list, called "parts[0].lse" and so on; `names` keeps those.
 template <class Rows>
@@ -131,13 +132,13 @@ void merge_call(const nb::list& parts, const nb::list& results, nb::handle threa
     part.out = arguments.tensor(names.emplace_back(prefix + "out").c_str(), arrays[0]);
     read_rows(arguments, arrays, prefix, Access::read, names,
               {&part.lse, &part.max_logit, &part.entropy, &part.max_weight, &part.logit_mean, &part.logit_var,
-               &part.visible});
+               &part.visible, &part.logit_count});
   }
   Outputs outputs;
   const MutableTensorView out = arguments.tensor("out", results[0], Access::write);
   read_rows(arguments, results, "", Access::write, names,
             {&outputs.lse, &outputs.max_logit, &outputs.entropy, &outputs.max_weight, &outputs.logit_mean,
-             &outputs.logit_var, &outputs.visible});
+             &outputs.logit_var, &outputs.visible, &outputs.logit_count});
   const int most = read_threads(arguments.place("threads"), threads);
   without_lock([&] { merge(views, out, outputs, most); });
 }
@@ -192,16 +193,17 @@ NB_MODULE(_core, m) {
       [](nb::handle q, nb::handle k, nb::handle v, nb::handle out, KEEL_OPTIONS, nb::handle lse, nb::handle weights,
          nb::handle max_logit, nb::handle entropy, nb::handle max_weight, nb::handle logit_mean, nb::handle logit_var,
          nb::handle visible, nb::handle heads, double saturation_threshold, nb::handle key_sums,
-         nb::handle key_sum_rows) {
+         nb::handle key_sum_rows, nb::handle logit_count) {
         attention_call(q, k, v, out, KEEL_OPTION_VALUES,
                        {lse, weights, max_logit, entropy, max_weight, logit_mean, logit_var, visible, heads,
-                        saturation_threshold, key_sums, key_sum_rows});
+                        saturation_threshold, key_sums, key_sum_rows, logit_count});
       },
       nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("out").none(), KEEL_OPTION_NAMES,
       nb::arg("lse").none(), nb::arg("weights").none(), nb::arg("max_logit").none(), nb::arg("entropy").none(),
       nb::arg("max_weight").none(), nb::arg("logit_mean").none(), nb::arg("logit_var").none(),
-      nb::arg("visible").none(), nb::arg("heads").none(), nb::arg("saturation_threshold"), nb::arg("key_sums").none(),
-      nb::arg("key_sum_rows").none(), "Writes attention of q over (k, v) to out, and what it reports to the others.");
+      nb::arg("visible").none(), nb::arg("heads").none(), nb::arg("saturation_threshold"),
+      nb::arg("key_sums") = nb::none(), nb::arg("key_sum_rows") = 0, nb::arg("logit_count") = nb::none(),
+      "Writes attention of q over (k, v) to out, and what it reports to the others.");
 
   m.def("sdpa", &sdpa, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("out").none(),
         nb::arg("mask").none(), nb::arg("causal").none(), nb::arg("scale").none(), nb::arg("grouped").none(),

@@ -122,6 +122,7 @@ keel::Outputs to_outputs(const keel_outputs* o, const char* operation) {
           .logit_mean = to_view<3>(o->logit_mean),
           .logit_var = to_view<3>(o->logit_var),
           .visible = to_view<3>(o->visible),
+          .logit_count = to_view<3>(o->logit_count),
           .weights = to_view<4>(o->weights),
           .heads = {reinterpret_cast<keel::HeadStatistics*>(o->heads), static_cast<std::size_t>(o->heads_count)},
           .saturation_threshold = o->saturation_threshold,
@@ -205,7 +206,8 @@ keel_status keel_merge(const keel_partial* parts, int64_t count, const keel_view
                       .max_weight = to_view<3>(part.max_weight),
                       .logit_mean = to_view<3>(part.logit_mean),
                       .logit_var = to_view<3>(part.logit_var),
-                      .visible = to_view<3>(part.visible)});
+                      .visible = to_view<3>(part.visible),
+                      .logit_count = to_view<3>(part.logit_count)});
     }
     keel::merge(list, to_view<4>(present(out, "merge", "out")), to_outputs(outputs, "merge"), threads);
   });

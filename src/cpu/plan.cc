@@ -174,7 +174,8 @@ Plan plan_forward(const Problem& p, const Planning& planning) {
   part->uneven_rows = p.options.causal != Causal::none;
   static_cast<Call&>(part->call) = call_of(p);
   part->call.keeps_entropy = p.outputs.entropy.given() || !p.outputs.heads.empty();
-  part->call.keeps_moments = p.outputs.logit_mean.given() || p.outputs.logit_var.given();
+  part->call.keeps_moments =
+      p.outputs.logit_mean.given() || p.outputs.logit_var.given() || p.outputs.logit_count.given();
   part->has_rows = p.has_rows();
   if (!part->has_rows) return to_plan("none", 0, std::move(part));  // sizes without memory behind them may overflow
 
