@@ -189,7 +189,7 @@ double Call::bytes() {
 void Call::operator()() {
   outputs_.heads = heads_;
   if (forced_.target != 0) {
-    plan().call->execute();
+    plan().execute();
   } else if (merge_) {
     merge(parts_, out_, outputs_, options_.threads);
   } else if (backward_) {

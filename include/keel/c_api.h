@@ -3,14 +3,20 @@
 
 /* Keel in C. The meaning of every argument is that of keel/attention.h; only the spelling differs.
  *
- *   keel_options options;
- *   keel_options_init(&options);
- *   options.causal = KEEL_CAUSAL_TOP_LEFT;
+ *   keel_options options = {.size = sizeof(options), .causal = KEEL_CAUSAL_TOP_LEFT};
  *   if (keel_attention(&q, &k, &v, &out, &options, NULL) != KEEL_OK) puts(keel_last_error());
  *
- * A view whose fields are all zero is "not given". No exception crosses this interface. */
+ * Compatibility. A structure with a field `size` begins with it: set it to the structure's sizeof, as above or by
+ * KEEL_INIT(&options). 0 is the default of every other field, and later versions only append fields. A library thus
+ * takes the structures of a program that was compiled against an older header, and of one compiled against a newer
+ * header as long as the fields that it does not know are 0; others it refuses by name. Structures without a size never
+ * change; what is `reserved` in them is 0.
+ *
+ * Fields that hold an enumeration are int32_t, as the size of an enumeration is the compiler's choice.
+ * No exception crosses this interface. */
 
 #include <stdint.h>
+#include <string.h>
 
 #include "keel/export.h"
 
@@ -20,9 +26,11 @@ extern "C" {
 
 typedef enum keel_status {
   KEEL_OK = 0,
-  KEEL_INVALID_ARGUMENT = 1,
+  KEEL_INVALID_ARGUMENT = 1, /* a wrong argument; nothing was computed or written */
   KEEL_OUT_OF_MEMORY = 2,
-  KEEL_INTERNAL = 3
+  KEEL_INTERNAL = 3,
+  KEEL_UNSUPPORTED = 4, /* no backend serves the call; nothing was computed or written */
+  KEEL_WRONG_DTYPE = 5  /* an argument of a dtype that is not taken there; nothing was computed or written */
 } keel_status;
 
 typedef enum keel_dtype {
@@ -36,41 +44,57 @@ typedef enum keel_dtype {
 
 typedef enum keel_causal { KEEL_CAUSAL_NONE = 0, KEEL_CAUSAL_TOP_LEFT = 1, KEEL_CAUSAL_BOTTOM_RIGHT = 2 } keel_causal;
 
+typedef enum keel_device_kind { KEEL_CPU = 0, KEEL_CUDA = 1, KEEL_EXTENSION = 2 } keel_device_kind;
+
 #define KEEL_UNBOUNDED INT64_MAX
 
+/* Everything at its default: KEEL_INIT(&options), for each structure that begins with its size. */
+#define KEEL_INIT(object) (memset((object), 0, sizeof(*(object))), (void)((object)->size = sizeof(*(object))))
+
+typedef struct keel_device {
+  int32_t kind; /* keel_device_kind */
+  int32_t index;
+} keel_device;
+
 /* A view of an array, strides in elements. Tensors use four dimensions (B, H, N, D), rows the first three (B, H, N_q),
- * per-head values the first alone. */
+ * per-head values and lists (lengths, offsets: KEEL_I64) the first alone; the sizes of the others are 0. A view whose
+ * fields are all 0 is "not given". */
 typedef struct keel_view {
   void* data;
-  keel_dtype dtype;
   int64_t shape[4];
   int64_t strides[4];
+  int32_t dtype; /* keel_dtype */
+  keel_device device;
+  uint32_t reserved[5];
 } keel_view;
 
-/* Fills shape and the strides of a gap-free C-order array; rank is 1, 3 or 4, any other gives a view that is refused.
- */
-KEEL_API keel_view keel_make_view(const void* data, keel_dtype dtype, int rank, const int64_t* shape);
+/* A gap-free C-order array on the CPU; rank is from 1 to 4, any other gives a view that is refused. */
+KEEL_API keel_view keel_make_view(const void* data, int32_t dtype, int32_t rank, const int64_t* shape);
+
+/* Where q and k stand in a longer problem. */
+typedef struct keel_origin {
+  int64_t query, key; /* position of the first row of q, and of k */
+  int64_t n_q, n_k;   /* rows of the whole; 0: it ends where the slice ends */
+} keel_origin;
 
 typedef struct keel_options {
-  double scale;           /* NaN: 1/sqrt(d_k) */
+  uint64_t size;
+  double scale;           /* where has_scale is 1 */
+  int32_t has_scale;      /* 0: 1/sqrt(d_k), or scale_tensor */
+  int32_t causal;         /* keel_causal */
   keel_view scale_tensor; /* rows */
   double softcap;         /* 0: none */
-  keel_view mask;
-  keel_view bias;
-  keel_causal causal;
-  int64_t window_left, window_right; /* KEEL_UNBOUNDED: no bound */
-  const int64_t *q_lengths, *k_lengths;
-  int64_t q_lengths_count, k_lengths_count;
-  const int64_t *q_offsets, *k_offsets;
-  int64_t q_offsets_count, k_offsets_count;
-  keel_view alibi, sinks; /* per head */
+  keel_view mask, bias;
+  int64_t window_left, window_right; /* where has_window is 1; KEEL_UNBOUNDED: no bound */
+  int32_t has_window;
+  int32_t threads; /* 0: all */
+  keel_origin origin;
+  keel_view q_lengths, k_lengths; /* lists */
+  keel_view q_offsets, k_offsets; /* lists */
+  keel_view alibi, sinks;         /* per head */
   double dropout;
   uint64_t seed;
-  int threads; /* 0: all */
 } keel_options;
-
-/* Plain attention: start every keel_options from this. */
-KEEL_API void keel_options_init(keel_options* options);
 
 typedef struct keel_head_statistics {
   double max_logit, mean_entropy, min_entropy, normalised_entropy, saturated;
@@ -78,27 +102,31 @@ typedef struct keel_head_statistics {
 } keel_head_statistics;
 
 typedef struct keel_outputs {
-  keel_view lse, max_logit, entropy, max_weight, logit_mean, logit_var, visible, logit_count; /* rows */
+  uint64_t size;
+  keel_view lse, max_logit, entropy, max_weight, logit_mean, logit_var, visible; /* rows */
   keel_view weights;
-  keel_head_statistics* heads;
+  keel_head_statistics* heads; /* heads_count of them, each of heads_size bytes */
   int64_t heads_count;
-  double saturation_threshold;
-  keel_view key_sums;   /* (B, H_q, N_k) */
-  int64_t key_sum_rows; /* 0: all */
+  uint64_t heads_size;         /* sizeof(keel_head_statistics), which may grow */
+  double saturation_threshold; /* 0: 0.99 */
+  keel_view key_sums;          /* (B, H_q, N_k) */
+  int64_t key_sum_rows;        /* 0: all */
+  keel_view logit_count;       /* rows */
 } keel_outputs;
 
-/* Nothing requested, threshold 0.99. */
-KEEL_API void keel_outputs_init(keel_outputs* outputs);
-
 typedef struct keel_backward_inputs {
+  uint64_t size;
   keel_view q, k, v, out, lse, dout, dlse;
 } keel_backward_inputs;
 
 typedef struct keel_gradients {
+  uint64_t size;
   keel_view dq, dk, dv, dbias, dscale, dsinks;
+  int64_t accumulate; /* 1: add to what the views hold; 0: overwrite it */
 } keel_gradients;
 
 typedef struct keel_partial {
+  uint64_t size; /* the same in every element of an array */
   keel_view out;
   keel_view lse, max_logit, entropy, max_weight, logit_mean, logit_var, visible, logit_count; /* rows */
 } keel_partial;
@@ -113,9 +141,23 @@ KEEL_API keel_status keel_attention_backward(const keel_backward_inputs* inputs,
 
 /* outputs may be NULL; lse and row statistics may be asked for. threads 0: all. */
 KEEL_API keel_status keel_merge(const keel_partial* parts, int64_t count, const keel_view* out,
-                                const keel_outputs* outputs, int threads);
+                                const keel_outputs* outputs, int32_t threads);
 
-/* The message of this thread's last failed call; "" when none failed. Valid until the thread's next call. */
+/* How keel_attention or keel_attention_backward would serve this call, as text that is valid until this thread asks
+ * again; data is not read, and pointers may be null. NULL where the call would be refused: see keel_last_status. */
+KEEL_API const char* keel_explain(const keel_view* q, const keel_view* k, const keel_view* v, const keel_view* out,
+                                  const keel_options* options, const keel_outputs* outputs);
+KEEL_API const char* keel_explain_backward(const keel_backward_inputs* inputs, const keel_gradients* gradients,
+                                           const keel_options* options);
+
+/* From now on the threads of an OpenMP library compute: keel_use_team(GOMP_parallel, omp_get_max_threads); see
+ * keel/threads.h. NULL, NULL: Keel's own again. */
+KEEL_API keel_status keel_use_team(void (*run)(void (*work)(void*), void* data, unsigned threads, unsigned flags),
+                                   int (*size)(void));
+
+/* The status of this thread's last call, and its message, "" where the call did not fail. Valid until the thread's next
+ * call. */
+KEEL_API keel_status keel_last_status(void);
 KEEL_API const char* keel_last_error(void);
 
 KEEL_API const char* keel_version(void);

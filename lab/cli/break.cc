@@ -70,7 +70,7 @@ Predictions predictions_from(const std::string& path, const Break& what) {
     if (!said || std::none_of(what.questions.begin(), what.questions.end(), known)) {
       throw Error(ErrorCode::bad_file,
                   fmt::format("[lab break] {}, line {}: expected one of {}, a colon, and less, same or more, got '{}'",
-                              io::path_text(path), number, ids, line.substr(0, 60)));
+                              io::path_text(path), number, ids, io::path_text(line.substr(0, 60))));
     }
     predictions[id] = *said;
   }
@@ -86,7 +86,7 @@ std::optional<std::string> ask(const std::string& prompt) {
     fmt::print("\n");
     return {};
   }
-  if (::isatty(STDIN_FILENO) == 0) fmt::print("{}\n", line);  // as a terminal would show it
+  if (::isatty(STDIN_FILENO) == 0) fmt::print("{}\n", io::path_text(line));  // as a terminal would show it
   return trimmed(line);
 }
 
@@ -104,7 +104,7 @@ Predictions asked(const Break& what) {
       }
       if (::isatty(STDIN_FILENO) == 0) {
         throw Error(ErrorCode::bad_file,
-                    fmt::format("[lab break] stdin: expected less, same or more, got '{}'", answer->substr(0, 60)));
+                    fmt::format("[lab break] stdin: expected less, same or more, got '{}'", io::path_text(answer->substr(0, 60))));
       }
       fmt::print("  less, same or more, please\n");
     }

@@ -82,7 +82,7 @@ void record(Result& result, const Setting& setting, const std::vector<Trained>& 
   keep("dw_q", [](const Trained& t) { return mean(column(t.snapshots, &Snapshot::dw_q)); });
   for (const auto& [when, at] : {std::pair{"start", 0}, {"end", 1}}) {
     const auto snapshot = [at = at](const Trained& t) { return at == 0 ? t.snapshots.front() : t.snapshots.back(); };
-    const auto both = [&](const char* what, double Snapshot::*value) {
+    const auto both = [&, when = when](const char* what, double Snapshot::*value) {
       keep(fmt::format("{}.{}", when, what).c_str(), [&](const Trained& t) { return snapshot(t).*value; });
     };
     both("max_weight", &Snapshot::max_weight);

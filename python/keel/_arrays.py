@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from keel import _core
+from keel._options import TABLE, refuse_unknown
 
 
 class NumpyMaker:
@@ -80,17 +81,33 @@ def check_tensors(operation: str, **arrays: Any) -> None:
     if torch is None:
         return
     for name, array in arrays.items():
-        if not isinstance(array, torch.Tensor):
-            continue
-        if array.is_neg():
-            raise ValueError(
-                f"[{operation}] {name}: expected a tensor as it lies in memory, got a lazy negation; use resolve_neg()"
-            )
-        if array.requires_grad and torch.is_grad_enabled():
-            raise ValueError(
-                f"[{operation}] {name}: expected a tensor that needs no gradient, got one with requires_grad; "
-                "keel.torch has the operators that autograd knows"
-            )
+        if isinstance(array, torch.Tensor):
+            _check_tensor(torch, operation, name, array)
+
+
+def _check_tensor(torch: Any, operation: str, name: str, array: Any) -> None:
+    if array.is_neg():
+        raise ValueError(
+            f"[{operation}] {name}: expected a tensor as it lies in memory, got a lazy negation; use resolve_neg()"
+        )
+    if array.requires_grad and torch.is_grad_enabled():
+        raise ValueError(
+            f"[{operation}] {name}: expected a tensor that needs no gradient, got one with requires_grad; "
+            "keel.torch has the operators that autograd knows"
+        )
+
+
+def prepare(operation: str, options: Any) -> None:
+    """Makes the options that are given what the compiled part takes."""
+    torch = sys.modules.get("torch")
+    for name, value in options.items():
+        option = TABLE.get(name)
+        if option is None:
+            refuse_unknown(operation, name, TABLE)
+        elif option.kind == "integers":
+            options[name] = integers(operation, name, value)
+        elif torch is not None and isinstance(value, torch.Tensor):
+            _check_tensor(torch, operation, name, value)
 
 
 def integers(operation: str, name: str, values: Any) -> Any:

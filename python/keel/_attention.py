@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from keel import _core
-from keel._arrays import integers, maker_for, check_tensors
+from keel._arrays import check_tensors, maker_for, prepare
+from keel._options import ArrayOptions, takes
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class HeadStats(NamedTuple):
@@ -53,6 +57,10 @@ class RowStats(NamedTuple):
     heads: HeadStats
 
 
+STATISTICS = RowStats._fields[:-1]  # of rows
+COUNTS = ("visible", "logit_count")  # of these, the integers
+
+
 class AttentionResult(NamedTuple):
     """What `keel.attention` returns when more than the output is asked for; None where it was not.
 
@@ -70,33 +78,20 @@ class AttentionResult(NamedTuple):
     key_sums: Any = None
 
 
+@takes(ArrayOptions)
 def attention(
     q: Any,
     k: Any,
     v: Any,
     *,
-    mask: Any = None,
-    causal: str | bool | None = None,
-    window: tuple[int | None, int | None] | None = None,
-    scale: Any = None,
-    softcap: float | None = None,
-    alibi: Any = None,
-    sinks: Any = None,
-    dropout: float = 0.0,
-    seed: int = 0,
-    q_lengths: Any = None,
-    k_lengths: Any = None,
     return_lse: bool = False,
     return_weights: bool = False,
     return_stats: bool = False,
     out: Any = None,
-    threads: int | None = None,
-    bias: Any = None,
-    q_offsets: Any = None,
-    k_offsets: Any = None,
     saturation_threshold: float = 0.99,
     return_key_sums: bool = False,
     key_sum_rows: int = 0,
+    **options: Unpack[ArrayOptions],
 ) -> Any:
     """Attention of the queries q over the keys k and values v: softmax(scale · q kᵀ) v.
 
@@ -131,85 +126,43 @@ def attention(
            [0.26, 0.26, 0.47]], dtype=float32)
     """
     maker, q_shape = maker_for("attention", "q", q)
-    check_tensors("attention", q=q, k=k, v=v, mask=mask, bias=bias, scale=scale, alibi=alibi, sinks=sinks)
+    check_tensors("attention", q=q, k=k, v=v)
+    prepare("attention", options)
     if out is None:
         _, v_shape = _core.describe("attention", "v", v)
         out = maker.empty(q_shape[:-1] + tuple(v_shape[-1:]))
     rows = q_shape[:-1]
-    q_offsets = integers("attention", "q_offsets", q_offsets)
-    k_offsets = integers("attention", "k_offsets", k_offsets)
-    lse = maker.row(rows) if return_lse else None
-    weights = key_sums = None
+    outputs: dict[str, Any] = {"saturation_threshold": saturation_threshold}
+    if return_lse:
+        outputs["lse"] = maker.row(rows)
     if return_weights or return_key_sums:
         _, k_shape = _core.describe("attention", "k", k)
-        weights = maker.empty(rows + tuple(k_shape[-2:-1])) if return_weights else None
-        key_sums = maker.row(rows[:-1] + tuple(k_shape[-2:-1])) if return_key_sums else None
-    stats: list[Any] = [None] * 7
-    heads = None
+        keys = tuple(k_shape[-2:-1])
+        if return_weights:
+            outputs["weights"] = maker.empty(rows + keys)
+        if return_key_sums:
+            outputs["key_sums"] = maker.row(rows[:-1] + keys)
+            outputs["key_sum_rows"] = key_sum_rows
     if return_stats:
-        stats = [maker.row(rows) for _ in range(5)] + [maker.count(rows) for _ in range(2)]
+        for name in STATISTICS:
+            outputs[name] = maker.count(rows) if name in COUNTS else maker.row(rows)
         four = (1,) * (4 - len(q_shape)) + q_shape
-        entries = four[0] if q_offsets is None else max(len(q_offsets) - 1, 0)
-        heads = np.empty((entries, four[1], len(HeadStats._fields)))
-    _core.attention(
-        q,
-        k,
-        v,
-        out,
-        mask,
-        bias,
-        causal,
-        window,
-        scale,
-        softcap,
-        alibi,
-        sinks,
-        dropout,
-        seed,
-        integers("attention", "q_lengths", q_lengths),
-        integers("attention", "k_lengths", k_lengths),
-        q_offsets,
-        k_offsets,
-        threads,
-        lse,
-        weights,
-        *stats[:-1],
-        heads,
-        saturation_threshold,
-        key_sums,
-        key_sum_rows,
-        stats[-1],
-    )
+        offsets = options.get("q_offsets")
+        entries = four[0] if offsets is None else max(len(offsets) - 1, 0)
+        outputs["heads"] = np.empty((entries, four[1], len(HeadStats._fields)))
+    _core.attention(q, k, v, out, options, outputs)
     if not (return_lse or return_weights or return_stats or return_key_sums):
         return out
-    row_stats = None
-    if heads is not None:
-        fields = list(np.moveaxis(heads, -1, 0))
-        row_stats = RowStats(*stats, HeadStats(*fields[:-1], fields[-1].astype(np.int64)))
-    return AttentionResult(out, lse, weights, row_stats, key_sums)
+    stats = None
+    if return_stats:
+        *means, rows_seen = np.moveaxis(outputs["heads"], -1, 0)
+        heads = HeadStats(*means, rows_seen.view(np.int64))
+        stats = RowStats(*(outputs[name] for name in STATISTICS), heads)
+    return AttentionResult(out, outputs.get("lse"), outputs.get("weights"), stats, outputs.get("key_sums"))
 
 
-def explain(
-    q: Any,
-    k: Any,
-    v: Any,
-    *,
-    mask: Any = None,
-    causal: str | bool | None = None,
-    window: tuple[int | None, int | None] | None = None,
-    scale: Any = None,
-    softcap: float | None = None,
-    alibi: Any = None,
-    sinks: Any = None,
-    dropout: float = 0.0,
-    seed: int = 0,
-    q_lengths: Any = None,
-    k_lengths: Any = None,
-    threads: int | None = None,
-    bias: Any = None,
-    q_offsets: Any = None,
-    k_offsets: Any = None,
-) -> str:
+@takes(ArrayOptions)
+def explain(q: Any, k: Any, v: Any, **options: Unpack[ArrayOptions]) -> str:
     """How `keel.attention` would serve this call: kernel, SIMD target, tiles, threads, workspace, and why.
 
     Shapes and arguments are those of `keel.attention`; nothing is computed.
@@ -219,11 +172,5 @@ def explain(
     >>> print(keel.explain(x, x, x, causal=True))  # doctest: +ELLIPSIS
     kernel ...
     """
-    lists = [integers("attention", name, values) for name, values in _lists(q_lengths, k_lengths, q_offsets, k_offsets)]
-    return _core.explain(
-        q, k, v, mask, bias, causal, window, scale, softcap, alibi, sinks, dropout, seed, *lists, threads
-    )
-
-
-def _lists(q_lengths: Any, k_lengths: Any, q_offsets: Any, k_offsets: Any) -> list[tuple[str, Any]]:
-    return [("q_lengths", q_lengths), ("k_lengths", k_lengths), ("q_offsets", q_offsets), ("k_offsets", k_offsets)]
+    prepare("attention", options)
+    return _core.explain(q, k, v, options)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keel import _core
-from keel._arrays import check_tensors, integers, maker_for
+from keel._arrays import check_tensors, maker_for, prepare
+from keel._options import TABLE, ArrayOptions, source_of, takes
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Gradients(NamedTuple):
@@ -19,6 +23,7 @@ class Gradients(NamedTuple):
     dsinks: Any = None
 
 
+@takes(ArrayOptions)
 def attention_backward(
     q: Any,
     k: Any,
@@ -29,21 +34,7 @@ def attention_backward(
     *,
     dlse: Any = None,
     want: tuple[str, ...] = ("dq", "dk", "dv"),
-    mask: Any = None,
-    causal: str | bool | None = None,
-    window: tuple[int | None, int | None] | None = None,
-    scale: Any = None,
-    softcap: float | None = None,
-    alibi: Any = None,
-    sinks: Any = None,
-    dropout: float = 0.0,
-    seed: int = 0,
-    q_lengths: Any = None,
-    k_lengths: Any = None,
-    threads: int | None = None,
-    bias: Any = None,
-    q_offsets: Any = None,
-    k_offsets: Any = None,
+    **options: Unpack[ArrayOptions],
 ) -> Gradients:
     """The gradients of `keel.attention` by its inputs, from dout, the gradient by its output.
 
@@ -61,51 +52,22 @@ def attention_backward(
     """
     operation = "attention_backward"
     maker, _ = maker_for(operation, "q", q)
-    check_tensors(operation, q=q, k=k, v=v, out=out, lse=lse, dout=dout, dlse=dlse, mask=mask, bias=bias, scale=scale)
+    check_tensors(operation, q=q, k=k, v=v, out=out, lse=lse, dout=dout, dlse=dlse)
+    prepare(operation, options)
     made: dict[str, Any] = {}
-    for name in want:
-        if name in ("dq", "dk", "dv"):
-            source = {"dq": q, "dk": k, "dv": v}[name]
-        elif name == "dbias":
-            source = mask if bias is None else bias
-            if source is None:
-                raise ValueError(f"[{operation}] want: expected dbias only beside a bias, got it without one")
-        elif name == "dscale":
-            if scale is None or isinstance(scale, (int, float)):
-                made[name] = maker.row(())
-                continue
-            source = scale
-        elif name == "dsinks":
-            if sinks is None:
-                raise ValueError(f"[{operation}] want: expected dsinks only beside sinks, got it without them")
-            source = sinks
-        else:
-            raise ValueError(f"[{operation}] want: expected names out of {', '.join(Gradients._fields)}, got {name!r}")
-        made[name] = maker.like(source, operation, name[1:])
-    results = Gradients(**made)
-    _core.attention_backward(
-        q,
-        k,
-        v,
-        out,
-        lse,
-        dout,
-        dlse,
-        *results,
-        mask,
-        bias,
-        causal,
-        window,
-        scale,
-        softcap,
-        alibi,
-        sinks,
-        dropout,
-        seed,
-        integers(operation, "q_lengths", q_lengths),
-        integers(operation, "k_lengths", k_lengths),
-        integers(operation, "q_offsets", q_offsets),
-        integers(operation, "k_offsets", k_offsets),
-        threads,
-    )
-    return results
+    for gradient in want:
+        if gradient not in Gradients._fields:
+            known = ", ".join(Gradients._fields)
+            raise ValueError(f"[{operation}] want: expected names out of {known}, got {gradient!r}")
+        source = {"dq": q, "dk": k, "dv": v}.get(gradient)
+        if source is None:
+            source = source_of(gradient, options)
+        if gradient == "dscale" and (source is None or isinstance(source, (int, float))):
+            made[gradient] = maker.row(())  # of the number that is the default, too
+            continue
+        if source is None:
+            sources = " or ".join(name for name, option in TABLE.items() if option.gradient == gradient)
+            raise ValueError(f"[{operation}] want: expected {gradient} only beside {sources}, got it without")
+        made[gradient] = maker.like(source, operation, gradient[1:])
+    _core.attention_backward(q, k, v, out, lse, dout, dlse, options, made)
+    return Gradients(**made)

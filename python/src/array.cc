@@ -96,8 +96,6 @@ std::string take_python_error() {
   return nb::str(error.value()).c_str();
 }
 
-}  // namespace
-
 // The table of functions that the type of `object` offers, or null. The last type that did is remembered and kept
 // alive: a call has three tensors of one type or more.
 const dlpack::Exchange* exchange_of(nb::handle object) {
@@ -122,6 +120,8 @@ const dlpack::Exchange* exchange_of(nb::handle object) {
   known = table;
   return known;
 }
+
+}  // namespace
 
 void Place::type_error(const std::string& text) const {
   throw nb::type_error(("[" + std::string(operation) + "] " + name + ": " + text).c_str());

@@ -15,9 +15,6 @@ namespace nb = nanobind;
 
 enum class Access { read, write };
 
-// The functions by which the type of `object` hands out its memory, or null.
-const dlpack::Exchange* exchange_of(nb::handle object);
-
 // Where an argument stands, for its errors: "[attention] q: expected …, got …".
 struct Place {
   const char* operation;

@@ -1,5 +1,6 @@
 #include "options.h"
 
+#include <array>
 #include <string>
 
 namespace keel::python {
@@ -16,8 +17,6 @@ bool is_integer(nb::handle object) {
 }
 
 bool is_number(nb::handle object) { return PyFloat_Check(object.ptr()) || is_integer(object); }
-
-}  // namespace
 
 double read_number(Place place, nb::handle object) {
   const double number = PyBool_Check(object.ptr()) ? -1.0 : PyFloat_AsDouble(object.ptr());
@@ -38,43 +37,184 @@ std::int64_t read_integer(Place place, nb::handle object) {
   return integer;
 }
 
-std::uint64_t read_seed(Place place, nb::handle object) {
+// How an argument of a name is read into a structure of the library's.
+template <class Target>
+struct Row {
+  const char* name;
+  void (*read)(Arguments& arguments, const char* name, nb::handle object, Target& target);
+};
+
+// Each row whose name is in the dict, in the order of the rows.
+template <class Target, std::size_t Count>
+Target read(Arguments& arguments, const Row<Target> (&rows)[Count], nb::dict given) {
+  Target target;
+  std::array<nb::handle, Count> values{};
+  for (const auto& [key, value] : given) {
+    std::size_t at = 0;
+    while (at < Count && PyUnicode_CompareWithASCIIString(key.ptr(), rows[at].name) != 0) ++at;
+    if (at == Count) arguments.place(nb::str(key).c_str()).type_error("expected a known name, got another one");
+    values[at] = value;
+  }
+  for (std::size_t at = 0; at < Count; ++at) {
+    if (values[at].is_valid()) rows[at].read(arguments, rows[at].name, values[at], target);
+  }
+  return target;
+}
+
+// How the members of such a structure are read, by their types.
+
+template <class Target, std::size_t Rank, class Pointer, BasicView<Rank, Pointer> Target::*Member, int Least>
+void view_into(Arguments& arguments, const char* name, nb::handle object, Target& target) {
+  constexpr Access access = std::is_same_v<Pointer, void*> ? Access::write : Access::read;
+  target.*Member = arguments.optional<Rank>(name, object, access, Least);
+}
+template <auto Member, int Least = 0>
+constexpr auto kView = []<class Target, std::size_t Rank, class Pointer>(BasicView<Rank, Pointer> Target::*) {
+  return &view_into<Target, Rank, Pointer, Member, Least>;
+}(Member);
+
+template <auto Member>
+constexpr auto kNumber = []<class Target, class Number>(Number Target::*) {
+  return +[](Arguments& arguments, const char* name, nb::handle object, Target& target) {
+    if (std::is_same_v<Number, std::optional<double>> && object.is_none()) return;
+    target.*Member = read_number(arguments.place(name), object);
+  };
+}(Member);
+
+template <auto Member>
+void list_into(Arguments& arguments, const char* name, nb::handle object, Options& options) {
+  options.*Member = arguments.list(name, object);
+}
+
+// A mask of numbers is added to the scores.
+void read_mask(Arguments& arguments, const char* name, nb::handle object, Options& options) {
+  const TensorView mask = arguments.optional<4>(name, object);
+  if (!is_floating(mask.dtype) || !mask.given()) {
+    options.mask = mask;
+  } else if (!options.bias.given()) {
+    options.bias = mask;
+  } else {
+    arguments.place(name).type_error(std::string("expected dtype bool beside bias, got ") + name_of(mask.dtype));
+  }
+}
+
+void read_causal(Arguments& arguments, const char* name, nb::handle object, Options& options) {
+  if (object.is_none() || object.ptr() == Py_False) return;
+  const Place place = arguments.place(name);
+  const std::string wrong = "expected None, True, 'top_left' or 'bottom_right', got ";
+  if (object.ptr() == Py_True) {
+    options.causal = Causal::top_left;
+  } else if (!PyUnicode_Check(object.ptr())) {
+    place.type_error(wrong + text_of(object));
+  } else if (PyUnicode_CompareWithASCIIString(object.ptr(), "top_left") == 0) {
+    options.causal = Causal::top_left;
+  } else if (PyUnicode_CompareWithASCIIString(object.ptr(), "bottom_right") == 0) {
+    options.causal = Causal::bottom_right;
+  } else {
+    place.value_error(wrong + text_of(object));
+  }
+}
+
+void read_window(Arguments& arguments, const char* name, nb::handle object, Options& options) {
+  if (object.is_none()) return;
+  const Place place = arguments.place(name);
+  if (!PyTuple_Check(object.ptr()) && !PyList_Check(object.ptr())) {
+    place.type_error("expected (left, right), got " + text_of(object));
+  }
+  const nb::tuple window = nb::tuple(nb::borrow(object));
+  if (window.size() != 2) place.value_error("expected (left, right), got " + text_of(object));
+  if (!window[0].is_none()) options.window.left = read_integer(arguments.place("window.left"), window[0]);
+  if (!window[1].is_none()) options.window.right = read_integer(arguments.place("window.right"), window[1]);
+}
+
+void read_scale(Arguments& arguments, const char* name, nb::handle object, Options& options) {
+  if (is_number(object)) {
+    options.scale = read_number(arguments.place(name), object);
+  } else {
+    options.scale_tensor = arguments.optional<3>(name, object);
+  }
+}
+
+void read_seed(Arguments& arguments, const char* name, nb::handle object, Options& options) {
   const nb::object index = PyBool_Check(object.ptr()) ? nb::object() : nb::steal(PyNumber_Index(object.ptr()));
-  const std::uint64_t seed = index.is_valid() ? PyLong_AsUnsignedLongLong(index.ptr()) : 0;
+  if (index.is_valid()) options.seed = PyLong_AsUnsignedLongLong(index.ptr());
   if (!index.is_valid() || PyErr_Occurred() != nullptr) {
     PyErr_Clear();
-    place.type_error("expected an integer from 0 to 2^64 - 1, got " + text_of(object));
+    arguments.place(name).type_error("expected an integer from 0 to 2^64 - 1, got " + text_of(object));
   }
-  return seed;
 }
 
-int read_threads(Place place, nb::handle object) {
-  if (object.is_none()) return 0;
-  const std::int64_t threads = read_integer(place, object);
+void read_threads(Arguments& arguments, const char* name, nb::handle object, Options& options) {
+  if (object.is_none()) return;
+  const std::int64_t threads = read_integer(arguments.place(name), object);
   if (threads < 1 || threads > INT32_MAX) {
-    place.value_error("expected None or at least 1, got " + std::to_string(threads));
+    arguments.place(name).value_error("expected None or at least 1, got " + std::to_string(threads));
   }
-  return static_cast<int>(threads);
+  options.threads = static_cast<int>(threads);
 }
 
-Causal read_causal(Place place, nb::handle object) {
-  if (object.is_none() || object.ptr() == Py_False) return Causal::none;
-  if (object.ptr() == Py_True) return Causal::top_left;
-  if (PyUnicode_Check(object.ptr())) {
-    if (PyUnicode_CompareWithASCIIString(object.ptr(), "top_left") == 0) return Causal::top_left;
-    if (PyUnicode_CompareWithASCIIString(object.ptr(), "bottom_right") == 0) return Causal::bottom_right;
-    place.value_error("expected None, True, 'top_left' or 'bottom_right', got " + text_of(object));
-  }
-  place.type_error("expected None, True, 'top_left' or 'bottom_right', got " + text_of(object));
+// The memory of (entries, H_q, 6) numbers of 64 bits is that of so many statistics.
+void read_heads(Arguments& arguments, const char* name, nb::handle object, Outputs& outputs) {
+  const MutableRowView view = arguments.view<3>(name, object, Access::write, 3);
+  static_assert(sizeof(HeadStatistics) == 6 * sizeof(double));
+  outputs.heads = {static_cast<HeadStatistics*>(view.data), static_cast<std::size_t>(view.shape[0] * view.shape[1])};
 }
+
+void read_key_sum_rows(Arguments& arguments, const char* name, nb::handle object, Outputs& outputs) {
+  outputs.key_sum_rows = read_integer(arguments.place(name), object);
+}
+
+// What the options of keel/_options.py, the gradients and what a call reports are in the library.
+
+constexpr Row<Options> kOptions[] = {
+    {"bias", kView<&Options::bias>},
+    {"mask", read_mask},  // after bias
+    {"causal", read_causal},
+    {"window", read_window},
+    {"scale", read_scale},
+    {"softcap", kNumber<&Options::softcap>},
+    {"alibi", kView<&Options::alibi, 1>},
+    {"sinks", kView<&Options::sinks, 1>},
+    {"dropout", kNumber<&Options::dropout>},
+    {"seed", read_seed},
+    {"q_lengths", list_into<&Options::q_lengths>},
+    {"k_lengths", list_into<&Options::k_lengths>},
+    {"q_offsets", list_into<&Options::q_offsets>},
+    {"k_offsets", list_into<&Options::k_offsets>},
+    {"threads", read_threads},
+};
+
+constexpr Row<Outputs> kOutputs[] = {
+    {"lse", kView<&Outputs::lse, 1>},
+    {"max_logit", kView<&Outputs::max_logit, 1>},
+    {"entropy", kView<&Outputs::entropy, 1>},
+    {"max_weight", kView<&Outputs::max_weight, 1>},
+    {"logit_mean", kView<&Outputs::logit_mean, 1>},
+    {"logit_var", kView<&Outputs::logit_var, 1>},
+    {"visible", kView<&Outputs::visible, 1>},
+    {"logit_count", kView<&Outputs::logit_count, 1>},
+    {"weights", kView<&Outputs::weights, 2>},
+    {"heads", read_heads},
+    {"saturation_threshold", kNumber<&Outputs::saturation_threshold>},
+    {"key_sums", kView<&Outputs::key_sums, 1>},
+    {"key_sum_rows", read_key_sum_rows},
+};
+
+constexpr Row<Gradients> kGradients[] = {
+    {"dq", kView<&Gradients::dq, 2>},      {"dk", kView<&Gradients::dk, 2>},
+    {"dv", kView<&Gradients::dv, 2>},      {"dbias", kView<&Gradients::dbias>},
+    {"dscale", kView<&Gradients::dscale>}, {"dsinks", kView<&Gradients::dsinks, 1>},
+};
+
+}  // namespace
 
 std::span<const std::int64_t> Arguments::list(const char* name, nb::handle object) {
   if (object.is_none()) return {};
-  std::vector<std::int64_t>& values = lists_.emplace_back();
+  std::vector<std::int64_t>& values = lists_.emplace_front();
   if (PyList_Check(object.ptr()) || PyTuple_Check(object.ptr())) {
     for (const nb::handle value : nb::borrow(object)) values.push_back(read_integer(place(name), value));
   } else {
-    const Array& array = arrays_.emplace_back(place(name), object);
+    const Array& array = arrays_.emplace_front(place(name), object);
     if (array.dtype() != DType::i64) {
       place(name).type_error(std::string("expected dtype i64, got ") + name_of(array.dtype()));
     }
@@ -89,47 +229,14 @@ std::span<const std::int64_t> Arguments::list(const char* name, nb::handle objec
   return values;
 }
 
-Options Arguments::options(const PythonOptions& given) {
-  Options options;
-  if (!given.mask.is_none()) {
-    const MutableTensorView mask = optional<4>("mask", given.mask);
-    if (!is_floating(mask.dtype)) {
-      options.mask = mask;
-    } else if (given.bias.is_none()) {
-      options.bias = mask;  // a mask of numbers is added to the scores
-    } else {
-      place("mask").type_error(std::string("expected dtype bool beside bias, got ") + name_of(mask.dtype));
-    }
-  }
-  if (!given.bias.is_none()) options.bias = optional<4>("bias", given.bias);
-  options.causal = read_causal(place("causal"), given.causal);
-  if (!given.window.is_none()) {
-    if (!PyTuple_Check(given.window.ptr()) && !PyList_Check(given.window.ptr())) {
-      place("window").type_error("expected (left, right), got " + text_of(given.window));
-    }
-    const nb::tuple window = nb::tuple(nb::borrow(given.window));
-    if (window.size() != 2) place("window").value_error("expected (left, right), got " + text_of(given.window));
-    if (!window[0].is_none()) options.window.left = read_integer(place("window.left"), window[0]);
-    if (!window[1].is_none()) options.window.right = read_integer(place("window.right"), window[1]);
-  }
-  if (!given.scale.is_none()) {
-    if (is_number(given.scale)) {
-      options.scale = read_number(place("scale"), given.scale);
-    } else {
-      options.scale_tensor = optional<3>("scale", given.scale);
-    }
-  }
-  if (!given.softcap.is_none()) options.softcap = read_number(place("softcap"), given.softcap);
-  options.alibi = optional<1>("alibi", given.alibi, Access::read, 1);
-  options.sinks = optional<1>("sinks", given.sinks, Access::read, 1);
-  options.dropout = read_number(place("dropout"), given.dropout);
-  options.seed = read_seed(place("seed"), given.seed);
-  options.q_lengths = list("q_lengths", given.q_lengths);
-  options.k_lengths = list("k_lengths", given.k_lengths);
-  options.q_offsets = list("q_offsets", given.q_offsets);
-  options.k_offsets = list("k_offsets", given.k_offsets);
-  options.threads = read_threads(place("threads"), given.threads);
-  return options;
+Options Arguments::options(nb::dict given) { return read(*this, kOptions, given); }
+Outputs Arguments::outputs(nb::dict given) { return read(*this, kOutputs, given); }
+Gradients Arguments::gradients(nb::dict given) { return read(*this, kGradients, given); }
+
+std::vector<std::string> option_names() {
+  std::vector<std::string> names;
+  for (const auto& row : kOptions) names.emplace_back(row.name);
+  return names;
 }
 
 }  // namespace keel::python

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <deque>
+#include <forward_list>
 #include <vector>
 
 #include "array.h"
@@ -8,14 +8,7 @@
 
 namespace keel::python {
 
-// The options of a call as Python gives them, None where they are left out.
-struct PythonOptions {
-  nb::handle mask, bias, causal, window, scale, softcap, alibi, sinks;
-  nb::handle dropout, seed;  // numbers; never None
-  nb::handle q_lengths, k_lengths, q_offsets, k_offsets, threads;
-};
-
-// Borrows the arrays of one call and keeps them until it ends.
+// The arguments of one call. Borrows its arrays and keeps them until it ends.
 class Arguments {
  public:
   explicit Arguments(const char* operation) : operation_(operation) {}
@@ -23,7 +16,7 @@ class Arguments {
   // An array of at least `least` dimensions as a view of `Rank`.
   template <std::size_t Rank>
   BasicView<Rank, void*> view(const char* name, nb::handle object, Access access, int least) {
-    return arrays_.emplace_back(Place{operation_, name}, object, access).template view<Rank>(least);
+    return arrays_.emplace_front(Place{operation_, name}, object, access).template view<Rank>(least);
   }
   // The same, or None.
   template <std::size_t Rank>
@@ -35,24 +28,24 @@ class Arguments {
   MutableTensorView tensor(const char* name, nb::handle object, Access access = Access::read) {
     return view<4>(name, object, access, 2);
   }
+  // A list of integers, or None.
+  std::span<const std::int64_t> list(const char* name, nb::handle object);
 
-  Options options(const PythonOptions& given);
+  // What is named in a dict; whatever is missing from it, or None, is left out.
+  Options options(nb::dict given);
+  Outputs outputs(nb::dict given);
+  Gradients gradients(nb::dict given);
 
   Place place(const char* name) const { return {operation_, name}; }
 
  private:
-  std::span<const std::int64_t> list(const char* name, nb::handle object);
-
   const char* operation_;
-  std::deque<Array> arrays_;
-  std::deque<std::vector<std::int64_t>> lists_;
+  std::forward_list<Array> arrays_;
+  std::forward_list<std::vector<std::int64_t>> lists_;
 };
 
-Causal read_causal(Place place, nb::handle object);
-double read_number(Place place, nb::handle object);
-std::int64_t read_integer(Place place, nb::handle object);
-std::uint64_t read_seed(Place place, nb::handle object);
-int read_threads(Place place, nb::handle object);  // 0 for None
+// The names that options() knows.
+std::vector<std::string> option_names();
 
 // Runs `call` without Python's lock; keel::Error becomes TypeError where a dtype is at fault, ValueError for any other
 // wrong argument, MemoryError where memory ran out.

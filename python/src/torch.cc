@@ -22,6 +22,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -229,22 +230,29 @@ class Backward : public torch::autograd::Node {
 
   // torch.ops.keel.attention_backward, of any tensors and itself differentiable (into an error).
   variable_list by_operator(const Values& x, const Tensor& dout) {
-    const auto& [q, k, v, mask, out, lse] = x;
-    const bool boolean = mask.defined() && mask.scalar_type() == at::kBool;
-    const auto optional = [](const Tensor& tensor) { return tensor.defined() ? c10::IValue(tensor) : c10::IValue(); };
-    torch::jit::Stack stack{dout, c10::IValue(), q, k, v, out, lse};
-    stack.push_back(boolean ? mask : c10::IValue());
-    stack.push_back(boolean ? c10::IValue() : optional(mask));
-    stack.resize(stack.size() + 8);  // the other tensors among the options
-    const c10::IValue none;
-    for (const c10::IValue& number :
-         {c10::IValue(settings_.scale), none, c10::IValue(settings_.causal ? 1 : 0), none, none, c10::IValue(0.0)}) {
-      stack.push_back(number);
+    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("keel::attention_backward", "");
+    c10::List<bool> wanted;  // of all gradients, which begin with those of q, k and v
+    for (std::size_t i = 0; i < op.schema().returns().size(); ++i) {
+      wanted.push_back(i < 3 && task_should_compute_output(i));
     }
-    c10::List<bool> wanted;
-    for (std::size_t i = 0; i < 6; ++i) wanted.push_back(i < 3 && task_should_compute_output(i));
-    stack.emplace_back(wanted);
-    c10::Dispatcher::singleton().findSchemaOrThrow("keel::attention_backward", "").callBoxed(&stack);
+    const std::pair<std::string_view, c10::IValue> given[] = {
+        {"dout", dout},
+        {"q", x.q},
+        {"k", x.k},
+        {"v", x.v},
+        {"out", x.out},
+        {"lse", x.lse},
+        {"wanted", wanted},
+        {"mask", x.mask.defined() ? c10::IValue(x.mask) : c10::IValue()},
+        {"scale", settings_.scale},
+        {"causal", settings_.causal ? c10::IValue("top_left") : c10::IValue()}};
+    torch::jit::Stack stack;
+    for (const c10::Argument& argument : op.schema().arguments()) {  // None for the options that are not given
+      const auto* at = std::find_if(std::begin(given), std::end(given),
+                                    [&](const auto& each) { return each.first == argument.name(); });
+      stack.push_back(at == std::end(given) ? c10::IValue() : at->second);
+    }
+    op.callBoxed(&stack);
     variable_list gradients(3);
     for (std::size_t i = 0; i < 3; ++i) {
       if (wanted[i]) gradients[i] = stack[i].toTensor();

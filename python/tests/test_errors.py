@@ -149,7 +149,7 @@ def test_out_must_not_overlap_an_input():
     "arguments, kind, text",
     [
         (dict(want=("dx",)), ValueError, "want: expected names out of dq, dk, dv, dbias, dscale, dsinks, got 'dx'"),
-        (dict(want=("dbias",)), ValueError, "want: expected dbias only beside a bias"),
+        (dict(want=("dbias",)), ValueError, "want: expected dbias only beside mask or bias"),
         (dict(want=("dsinks",)), ValueError, "want: expected dsinks only beside sinks"),
         (dict(dout=x(1, 2, 4, 7)), ValueError, "[attention_backward] dout: expected shape"),
         (dict(lse=x(1, 2, 3)), ValueError, "[attention_backward] lse: expected shape"),

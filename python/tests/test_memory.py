@@ -177,7 +177,8 @@ def test_dlpack_memory_of_another_device_than_announced_is_refused():
 
 
 @pytest.mark.parametrize(
-    "flags, text", [(1, "expected an array to write to, got a read-only one"), (2, "got one that only hands out copies")]
+    "flags, text",
+    [(1, "expected an array to write to, got a read-only one"), (2, "got one that only hands out copies")],
 )
 def test_dlpack_memory_that_is_not_to_be_written_is_read_alone(flags, text):
     array = Described(X, flags=flags)

@@ -190,6 +190,28 @@ def test_rows_that_see_nothing_do_not_count():
     assert len(records) == 6
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_mask_that_is_the_lowest_float_raises_no_alarm(dtype):
+    """Left padding of two tokens, as Hugging Face's models add it to the scores."""
+    seen = torch.ones(6, 6, dtype=torch.bool)
+    seen[:, :2] = seen[:2, :] = False
+    lowest = torch.zeros(6, 6, dtype=dtype).masked_fill(~seen, torch.finfo(dtype).min)
+    sinks = torch.zeros(3)
+    records = {}
+    for name, options in {"bias": {"bias": lowest}, "mask": {"mask": seen}}.items():
+        torch.manual_seed(0)
+        model, alarms = Model(lambda q, k, v: keel.torch.attention(q, k, v, sinks=sinks, **options)), []
+        with keel.torch.Monitor(model.to(dtype), on_alarm=alarms.append) as monitor:
+            model(torch.randn(2, 6, 12, dtype=dtype))
+            records[name] = monitor.step()
+        assert not alarms
+    for by_bias, by_mask in zip(records["bias"][:3], records["mask"][:3]):  # the layer whose input is the same
+        assert (by_bias["rows"], by_mask["rows"]) == (12, 8)
+        for field in ("max_logit", "logit_std"):
+            assert by_bias[field] == pytest.approx(by_mask[field], rel=1e-4), field
+    assert all(math.isfinite(value) for r in records["bias"] for value in r.values() if isinstance(value, float))
+
+
 def test_modules_of_torch_and_transformers_are_seen():
     encoder = torch.nn.TransformerEncoder(
         torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2, enable_nested_tensor=False

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from keel.torch import _operator
 from keel.torch import scaled_dot_product_attention as sdpa
 
 pytestmark = pytest.mark.usefixtures("short_way")
@@ -21,14 +22,9 @@ def qkv(*shape, dtype=torch.float32, seed=0, grad=False):
     return [torch.randn(shape or (2, 4, 7, 8), generator=generator, dtype=dtype).requires_grad_(grad) for _ in range(3)]
 
 
-def operator_arguments(q, k, v, **changes):
+def operator_arguments(q, k, v, statistics=False, **options):
     """Those of torch.ops.keel.attention, in order."""
-    arguments = dict.fromkeys(
-        "mask bias scale_tensor alibi sinks seed q_lengths k_lengths q_offsets k_offsets scale softcap".split()
-    )
-    arguments |= {"causal": 0, "window_left": None, "window_right": None, "dropout": 0.0, "statistics": False}
-    assert changes.keys() <= arguments.keys()
-    return (q, k, v, *(arguments | changes).values())
+    return (q, k, v, *_operator.flatten("attention", options), statistics)
 
 
 # Signature
@@ -134,7 +130,7 @@ def test_no_grad_keeps_no_graph():
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 def test_opcheck(dtype):
     q, k, v = qkv(1, 2, 5, 4, dtype=dtype, grad=True)
-    torch.library.opcheck(torch.ops.keel.attention.default, operator_arguments(q, k, v, causal=1))
+    torch.library.opcheck(torch.ops.keel.attention.default, operator_arguments(q, k, v, causal=True))
     out, lse, *_ = torch.ops.keel.attention(*operator_arguments(*(x.detach() for x in (q, k, v))))
     arguments = operator_arguments(q.detach(), k.detach(), v.detach())[3:-1]
     torch.library.opcheck(
@@ -149,18 +145,20 @@ def test_opcheck_with_every_option():
     options = dict(
         mask=torch.ones(3, 5, dtype=torch.bool),
         bias=torch.randn(4, 1, 5, requires_grad=True),
-        scale_tensor=torch.rand(4, 1, requires_grad=True),
+        scale=torch.rand(4, 1, requires_grad=True),
         sinks=torch.randn(4, requires_grad=True),
         alibi=torch.rand(4),
         seed=torch.tensor([5]),
         dropout=0.25,
         softcap=3.0,
         k_lengths=torch.tensor([4, 5]),
-        causal=2,
-        window_left=2,
+        causal="bottom_right",
+        window=(2, None),
         statistics=True,
     )
     torch.library.opcheck(torch.ops.keel.attention.default, operator_arguments(q, k, v, **options))
+    numbers = {"mask": torch.randn(3, 5, requires_grad=True)}
+    torch.library.opcheck(torch.ops.keel.attention.default, operator_arguments(q, k, v, **numbers))
 
 
 def test_meta_and_fake_tensors_have_the_shapes_and_strides_of_real_ones():

@@ -110,7 +110,12 @@ def test_refuses_tensors_of_another_device_by_name():
     "arguments, kind, text",
     [
         (dict(q=ones(4, 8)), ValueError, "[attention] q: expected 4 dimensions (B, H, N, D), got 2"),
-        (dict(window=3), ValueError, "[attention] window: expected (left, right), got 3"),
+        (dict(window=3), TypeError, "[attention] window: expected (left, right), got 3"),
+        (dict(window=(1, 2, 3)), ValueError, "[attention] window: expected (left, right), got (1, 2, 3)"),
+        (dict(window=(1.5, 2)), TypeError, "[attention] window: expected integers or None, got (1.5, 2)"),
+        (dict(window=(-1, 2)), ValueError, "[attention] window.left: expected at least 0"),
+        (dict(causal=3), TypeError, "[attention] causal: expected None, True, 'top_left' or 'bottom_right', got 3"),
+        (dict(sinks=[1.0, 2.0]), TypeError, "[attention] sinks: expected a tensor, got list"),
         (dict(scale="x"), TypeError, "[attention] scale: expected a number, got 'x'"),
         (dict(softcap="x"), TypeError, "[attention] softcap: expected a number, got 'x'"),
         (dict(causal="left"), ValueError, "[attention] causal: expected None, True, 'top_left' or 'bottom_right'"),
@@ -119,7 +124,7 @@ def test_refuses_tensors_of_another_device_by_name():
         (dict(k_lengths=torch.tensor([9])), ValueError, "[attention] k_lengths: expected lengths from 0 to 4, got 9"),
         (dict(sinks=ones(3)), ValueError, "[attention] sinks: expected shape (H_q) = (2), got (3)"),
         (dict(softcap=-1.0), ValueError, "[attention] softcap: expected a positive finite number, got -1"),
-        (dict(dropout=2.0), ValueError, "[attention] dropout: expected from 0 to 1, got 2.0"),
+        (dict(dropout=2.0), ValueError, "[attention] dropout: expected from 0 to 1, got 2"),
         (dict(k=ones(1, 2, 4, 7)), ValueError, "[attention] k: expected d_k 8 as in q, got 7"),
     ],
 )

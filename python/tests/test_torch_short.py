@@ -254,6 +254,7 @@ LEFT = {
     "batches_broadcast": {"query": torch.randn(1, 4, 7, 8)},
     "other_values": {"value": torch.randn(2, 4, 7, 5)},
     "mask_needs_a_gradient": {"attn_mask": torch.zeros(7, 7, requires_grad=True)},
+    "negated_mask": {"attn_mask": torch.randn(7, 7)._neg_view()},
     "mask_and_causal": {"attn_mask": torch.zeros(7, 7), "is_causal": True},
     "mask_of_integers": {"attn_mask": torch.zeros(7, 7, dtype=torch.int64)},
     "scale_is_text": {"scale": "x"},

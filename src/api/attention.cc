@@ -43,21 +43,21 @@ void attention(const TensorView& q, const TensorView& k, const TensorView& v, co
                const Options& options, const Outputs& outputs) {
   run(no_memory_for_attention, [&] {
     const Problem problem = make_problem(q, k, v, out, options, outputs);
-    make_plan(problem, backends(), {.resources = resources()}).call->execute();
+    make_plan(problem, backends(), {.resources = resources()}).execute();
   });
 }
 
 void attention_backward(const BackwardInputs& inputs, const Gradients& gradients, const Options& options) {
   run(no_memory_for_backward, [&] {
     const BackwardProblem problem = make_backward_problem(inputs, gradients, options);
-    make_plan(problem, backends(), {.resources = resources()}).call->execute();
+    make_plan(problem, backends(), {.resources = resources()}).execute();
   });
 }
 
 void merge(std::span<const Partial> parts, const MutableTensorView& out, const Outputs& outputs, int threads) {
   run(no_memory_for_merge, [&] {
     const MergeProblem problem = make_merge_problem(parts, out, outputs, threads);
-    make_plan(problem, backends(), {.resources = resources()}).call->execute();
+    make_plan(problem, backends(), {.resources = resources()}).execute();
   });
 }
 

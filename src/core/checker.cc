@@ -16,14 +16,11 @@ bool same(const Layout& a, const Layout& b) {
 
 void Checker::check_memory() const {
   if (pointers_ == Pointers::ignored) return;
-  std::vector<Span> spans;
-  spans.reserve(memory_.size());
-  for (const Memory& memory : memory_) spans.push_back(span_of(memory.layout));
   for (std::size_t i = 0; i < memory_.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       const Memory& a = memory_[i];
       const Memory& b = memory_[j];
-      if (!(a.written || b.written) || are_apart(spans[i], spans[j]) || !share_memory(a.layout, b.layout)) continue;
+      if (!(a.written || b.written) || are_apart(a.span, b.span) || !share_memory(a.layout, b.layout)) continue;
       const Memory& output = a.written ? a : b;
       const Memory& other = a.written ? b : a;
       if (other.in_place != nullptr && std::string_view(other.in_place) == output.name && same(a.layout, b.layout)) {

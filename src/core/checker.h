@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cmath>
+#include <cstddef>
 #include <initializer_list>
+#include <memory_resource>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -20,7 +22,7 @@ class Checker {
   // `device` is where all views must lie.
   Checker(const char* operation, Pointers pointers, Device device)
       : operation_(operation), pointers_(pointers), device_(device) {
-    memory_.reserve(8);
+    memory_.reserve(kUsual);
   }
 
   template <class... Parts>
@@ -36,15 +38,15 @@ class Checker {
   // be exactly this view.
   template <std::size_t Rank, class Pointer>
   void input(const char* name, const BasicView<Rank, Pointer>& view, const char* in_place = nullptr) {
-    storage(name, view, device_);
-    memory_.push_back({name, layout_of(view), false, in_place});
+    const Span span = storage(name, view, device_);
+    memory_.push_back({name, layout_of(view), span, false, in_place});
   }
 
   // The same for a view that is written: its elements must not overlap. Dimensions with stride 0 are summed over where
   // `reduces` says so, and refused otherwise.
   template <std::size_t Rank>
   void output(const char* name, const BasicView<Rank, void*>& view, bool reduces = false) {
-    storage(name, view, device_);
+    const Span span = storage(name, view, device_);
     Layout layout = layout_of(view);
     if (reduces) {
       for (std::size_t i = 0; i < Rank; ++i) {
@@ -55,7 +57,7 @@ class Checker {
       refuse(name, ": expected strides that keep elements apart, got ", text_of(view.strides), " for shape ",
              text_of(view.shape));
     }
-    memory_.push_back({name, layout, true});
+    memory_.push_back({name, layout, span, true});
   }
 
   template <std::size_t Rank, class Pointer>
@@ -102,20 +104,16 @@ class Checker {
   void list(const char* name, const ListView& values) {
     dtype(name, values, {DType::i64});
     if (values.data == nullptr) refuse(name, ": expected a pointer to ", values.size(), " values, got null");
-    storage(name, values, values.device == Device{} ? values.device : device_);
-    memory_.push_back({name, layout_of(values), false});
+    const Span span = storage(name, values, values.device == Device{} ? values.device : device_);
+    memory_.push_back({name, layout_of(values), span, false});
   }
 
   // A list that is written.
   template <class T>
   void written_list(const char* name, std::span<T> values) {
-    memory_.push_back({name,
-                       {reinterpret_cast<std::uintptr_t>(values.data()),
-                        static_cast<std::int64_t>(sizeof(T)),
-                        1,
-                        {std::ssize(values)},
-                        {1}},
-                       true});
+    const auto base = reinterpret_cast<std::uintptr_t>(values.data());
+    const Layout layout = {base, static_cast<std::int64_t>(sizeof(T)), 1, {std::ssize(values)}, {1}};
+    memory_.push_back({name, layout, {base, values.size_bytes()}, true});
   }
 
   // No output may share memory with another output or an input, but for an input that it may replace.
@@ -125,12 +123,13 @@ class Checker {
   struct Memory {
     const char* name;
     Layout layout;
+    Span span;
     bool written;
     const char* in_place = nullptr;
   };
 
   template <std::size_t Rank, class Pointer>
-  void storage(const char* name, const BasicView<Rank, Pointer>& view, const Device& device) const {
+  Span storage(const char* name, const BasicView<Rank, Pointer>& view, const Device& device) const {
     if (view.device != device) {
       refuse(name, ": expected an array on ", text_of(device), ", as the first tensor is, got one on ",
              text_of(view.device));
@@ -146,25 +145,32 @@ class Checker {
     if (count(layout) > kMaxElements) {
       refuse(name, ": expected at most 2^56 elements, got shape ", text_of(view.shape));
     }
-    if (!extent_fits(layout)) {
+    const Extent extent = extent_of(layout);
+    if (!extent.fits) {
       refuse(name, ": expected elements within 2^60 bytes, got shape ", text_of(view.shape), " with strides ",
              text_of(view.strides));
     }
-    if (pointers_ == Pointers::ignored || is_empty(layout)) return;
+    if (pointers_ == Pointers::ignored || is_empty(layout)) return extent.span;
     if (view.data == nullptr) refuse(name, ": expected a pointer to data of shape ", text_of(view.shape), ", got null");
     if (layout.base % static_cast<std::uintptr_t>(layout.item) != 0) {
       refuse(name, ": expected data aligned to the ", layout.item, " bytes of ", name_of(view.dtype),
              ", got an address ", layout.base % static_cast<std::uintptr_t>(layout.item), " bytes past that");
     }
+    return extent.span;
   }
 
   static constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;
   static constexpr std::int64_t kMaxElements = std::int64_t{1} << 56;  // counts of bytes and products of sizes then fit
 
+  // The arrays of a usual call need no allocation.
+  static constexpr std::size_t kUsual = 12;
+  alignas(std::max_align_t) std::byte room_[kUsual * sizeof(Memory) + 64];
+  std::pmr::monotonic_buffer_resource pool_{room_, sizeof(room_)};
+
   const char* operation_;
   Pointers pointers_;
   Device device_;
-  std::vector<Memory> memory_;
+  std::pmr::vector<Memory> memory_{&pool_};
 };
 
 }  // namespace keel

@@ -94,11 +94,6 @@ std::int64_t count(const Layout& layout) {
   return product;
 }
 
-bool extent_fits(const Layout& layout) {
-  std::int64_t below = 0, above = 0;
-  return reach(layout, below, above);
-}
-
 bool has_distinct_elements(const Layout& layout) {
   if (is_empty(layout)) return true;
   struct Dimension {
@@ -107,7 +102,7 @@ bool has_distinct_elements(const Layout& layout) {
   std::array<Dimension, 4> dims{};
   for (int i = 0; i < layout.rank; ++i) dims[i] = {magnitude(layout.strides[i]), layout.shape[i] - 1};
   std::sort(dims.begin(), dims.end(), [](const Dimension& a, const Dimension& b) { return a.stride < b.stride; });
-  std::int64_t reached = 0;  // fits: extent_fits() holds
+  std::int64_t reached = 0;  // fits, as the extent does
   for (const Dimension& dim : dims) {
     if (dim.steps == 0) continue;
     if (dim.stride <= reached) return false;
@@ -116,17 +111,20 @@ bool has_distinct_elements(const Layout& layout) {
   return true;
 }
 
-Span span_of(const Layout& layout) {
-  if (is_empty(layout)) return {layout.base, 0};
+Extent extent_of(const Layout& layout) {
   std::int64_t below = 0, above = 0;
-  if (!reach(layout, below, above)) return {0, std::numeric_limits<std::uintptr_t>::max()};
-  return {layout.base - static_cast<std::uintptr_t>(below), static_cast<std::uintptr_t>(below + above + layout.item)};
+  const bool fits = reach(layout, below, above);
+  if (is_empty(layout)) return {fits, {layout.base, 0}};
+  if (!fits) return {false, {0, std::numeric_limits<std::uintptr_t>::max()}};
+  return {true,
+          {layout.base - static_cast<std::uintptr_t>(below), static_cast<std::uintptr_t>(below + above + layout.item)}};
 }
 
 bool share_memory(const Layout& a, const Layout& b) {
   if (is_empty(a) || is_empty(b)) return false;
-  if (!extent_fits(a) || !extent_fits(b)) return true;
-  const Span a_span = span_of(a), b_span = span_of(b);
+  const auto [a_fits, a_span] = extent_of(a);
+  const auto [b_fits, b_span] = extent_of(b);
+  if (!a_fits || !b_fits) return true;
   if (are_apart(a_span, b_span)) return false;
 
   // a.low + Σ a-steps = b.low + Σ b-steps; with every b-index counted from its far end all signs become plus.

@@ -32,10 +32,6 @@ bool is_empty(const Layout& layout);
 // How many elements a view shows; INT64_MAX where that is not a number.
 std::int64_t count(const Layout& layout);
 
-// Whether all elements lie within 2^60 bytes, so that no offset can overflow. A view without elements is asked the same
-// of its other dimensions: whoever walks those reckons with their strides.
-bool extent_fits(const Layout& layout);
-
 // Whether each element has a place of its own. Exact for layouts whose dimensions nest (each stride steps over all that
 // the smaller ones reach), which every slice, transpose or reshape of an array is; others count as overlapping.
 bool has_distinct_elements(const Layout& layout);
@@ -44,7 +40,14 @@ bool has_distinct_elements(const Layout& layout);
 struct Span {
   std::uintptr_t low = 0, size = 0;
 };
-Span span_of(const Layout& layout);
+
+// `fits`: all elements lie within 2^60 bytes, so that no offset can overflow. A view without elements is asked the same
+// of its other dimensions: whoever walks those reckons with their strides.
+struct Extent {
+  bool fits = false;
+  Span span;
+};
+Extent extent_of(const Layout& layout);
 
 inline bool are_apart(const Span& a, const Span& b) {
   return a.low <= b.low ? b.low - a.low >= a.size : a.low - b.low >= b.size;

@@ -318,34 +318,34 @@ BasicStrided<Pointer> strided(const BasicView<Rank, Pointer>& view) {
   if constexpr (Rank == 1) return {view.data, view.dtype, 0, s[0], 0, 0};
 }
 
-Call call_of_inputs(const Problem& p) {
+void describe_inputs(const Problem& p, Call& call) {
   const Options& o = p.options;
-  return {.dtype = p.dtype,
-          .q_heads = p.q_heads,
-          .kv_heads = p.kv_heads,
-          .d_k = p.d_k,
-          .d_v = p.d_v,
-          .group = p.kv_heads > 0 ? p.q_heads / p.kv_heads : 1,
-          .sequences = p.sequences,
-          .scale = p.scale,
-          .softcap = o.softcap.value_or(0.0),
-          .dropout = o.dropout,
-          .seed = o.seed,
-          .q = strided(p.q),
-          .k = strided(p.k),
-          .v = strided(p.v),
-          .scale_tensor = strided(o.scale_tensor),
-          .mask = strided(o.mask),
-          .bias = strided(o.bias),
-          .alibi = strided(o.alibi),
-          .sinks = strided(o.sinks)};
+  call.dtype = p.dtype;
+  call.q_heads = p.q_heads;
+  call.kv_heads = p.kv_heads;
+  call.d_k = p.d_k;
+  call.d_v = p.d_v;
+  call.group = p.kv_heads > 0 ? p.q_heads / p.kv_heads : 1;
+  call.sequences = p.sequences;
+  call.scale = p.scale;
+  call.softcap = o.softcap.value_or(0.0);
+  call.dropout = o.dropout;
+  call.seed = o.seed;
+  call.q = strided(p.q);
+  call.k = strided(p.k);
+  call.v = strided(p.v);
+  call.scale_tensor = strided(o.scale_tensor);
+  call.mask = strided(o.mask);
+  call.bias = strided(o.bias);
+  call.alibi = strided(o.alibi);
+  call.sinks = strided(o.sinks);
 }
 
 }  // namespace
 
-Call call_of(const Problem& p) {
+void describe(const Problem& p, Call& call) {
   const Outputs& o = p.outputs;
-  Call call = call_of_inputs(p);
+  describe_inputs(p, call);
   call.out = strided(p.out);
   call.lse = strided(o.lse);
   call.max_logit = strided(o.max_logit);
@@ -358,23 +358,22 @@ Call call_of(const Problem& p) {
   call.weights = strided(o.weights);
   call.key_sums = strided(o.key_sums);
   call.key_sum_rows = o.key_sum_rows;
-  return call;
 }
 
-BackwardCall call_of(const BackwardProblem& b) {
+void describe(const BackwardProblem& b, BackwardCall& call) {
   const Gradients& g = b.gradients;
-  return {.forward = call_of_inputs(b.forward),
-          .out = strided(TensorView(b.forward.out)),
-          .dout = strided(b.dout),
-          .lse = strided(b.lse),
-          .dlse = strided(b.dlse),
-          .dq = strided(g.dq),
-          .dk = strided(g.dk),
-          .dv = strided(g.dv),
-          .dbias = strided(g.dbias),
-          .dscale = strided(g.dscale),
-          .dsinks = strided(g.dsinks),
-          .accumulate = g.accumulate};
+  describe_inputs(b.forward, call.forward);
+  call.out = strided(TensorView(b.forward.out));
+  call.dout = strided(b.dout);
+  call.lse = strided(b.lse);
+  call.dlse = strided(b.dlse);
+  call.dq = strided(g.dq);
+  call.dk = strided(g.dk);
+  call.dv = strided(g.dv);
+  call.dbias = strided(g.dbias);
+  call.dscale = strided(g.dscale);
+  call.dsinks = strided(g.dsinks);
+  call.accumulate = g.accumulate;
 }
 
 }  // namespace keel

@@ -60,8 +60,8 @@ BackwardProblem make_backward_problem(const BackwardInputs& inputs, const Gradie
 MergeProblem make_merge_problem(std::span<const Partial> parts, const MutableTensorView& out, const Outputs& outputs,
                                 int threads);
 
-// The same as kernels take it.
-Call call_of(const Problem& problem);
-BackwardCall call_of(const BackwardProblem& problem);
+// The same as kernels take it, into a call that is all defaults.
+void describe(const Problem& problem, Call& call);
+void describe(const BackwardProblem& problem, BackwardCall& call);
 
 }  // namespace keel

@@ -75,17 +75,15 @@ struct Product {
   std::ptrdiff_t ldc = 0;
 };
 
-// MR rows by NV vectors of a product. With kTransposed A is given as its transpose, (k, MR).
+// MR rows by NV vectors of a product, whose fields come in registers: short calls would show their way through memory.
+// With kTransposed A is given as its transpose, (k, MR).
 // Each element is one chain of fused multiply-adds in the order of k, whatever MR and NV are. Bound by the FMA ports:
 // MR·NV of them against NV loads and MR broadcasts per step.
 template <int MR, int NV, Into kInto, bool kTransposed, class T, class S>
-HWY_NOINLINE void MatrixTile(const Product<T, S>& product) {
+HWY_NOINLINE void MatrixTile(const T* HWY_RESTRICT a, std::ptrdiff_t lda, const S* HWY_RESTRICT b, std::ptrdiff_t ldb,
+                             std::ptrdiff_t k, const T* HWY_RESTRICT alpha, T* HWY_RESTRICT c, std::ptrdiff_t ldc) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
-  const T *HWY_RESTRICT a = product.a, *HWY_RESTRICT const alpha = product.alpha;
-  const S* HWY_RESTRICT b = product.b;
-  T* HWY_RESTRICT const c = product.c;
-  const std::ptrdiff_t lda = product.lda, ldb = product.ldb, ldc = product.ldc, k = product.k;
   const auto n = static_cast<std::ptrdiff_t>(hn::Lanes(d));
   const V zero = hn::Zero(d);
   constexpr bool kPairs = kInto == Into::kExtend && kInPairs<NV, T, S>;
@@ -175,16 +173,16 @@ HWY_INLINE std::int64_t TiledRows(std::int64_t rows) {
 }
 
 template <int NV, Into kInto, bool kTransposed, class T, class S>
-HWY_INLINE void MatrixRows(const Product<T, S>& product) {
-  switch (TileRows(product.rows)) {
+HWY_INLINE void MatrixRows(const Product<T, S>& p) {
+  switch (TileRows(p.rows)) {
     case 1:
-      return MatrixTile<1, NV, kInto, kTransposed>(product);
+      return MatrixTile<1, NV, kInto, kTransposed>(p.a, p.lda, p.b, p.ldb, p.k, p.alpha, p.c, p.ldc);
     case 2:
-      return MatrixTile<2, NV, kInto, kTransposed>(product);
+      return MatrixTile<2, NV, kInto, kTransposed>(p.a, p.lda, p.b, p.ldb, p.k, p.alpha, p.c, p.ldc);
     case 4:
-      return MatrixTile<4, NV, kInto, kTransposed>(product);
+      return MatrixTile<4, NV, kInto, kTransposed>(p.a, p.lda, p.b, p.ldb, p.k, p.alpha, p.c, p.ldc);
     default:
-      return MatrixTile<6, NV, kInto, kTransposed>(product);
+      return MatrixTile<6, NV, kInto, kTransposed>(p.a, p.lda, p.b, p.ldb, p.k, p.alpha, p.c, p.ldc);
   }
 }
 

@@ -74,6 +74,8 @@ inline ForwardHead head_of(const Call& call, std::int64_t e, std::int64_t kv_hea
                       .logit_var = rows_of(call.logit_var, b, h, q),
                       .visible = rows_of(call.visible, b, h, q),
                       .logit_count = rows_of(call.logit_count, b, h, q),
+                      .m = {},
+                      .norm = {},
                       .key_sums = rows_of(call.key_sums, b, h, k),
                       .weights = rows_of(call.weights, b, h, q, k),
                       .weights_before = k,

@@ -15,26 +15,22 @@ constexpr std::int64_t kAloneBytes = 512 << 10;  // a thread is done with so man
 
 }  // namespace
 
-Plan plan_merge(const MergeProblem& problem, const Planning& planning) {
+void plan_merge(const MergeProblem& problem, const Planning& planning, Plan& plan) {
   const Machine& machine = *planning.resources.machine;
   std::int64_t row_bytes = problem.out.shape[3] * size_of(problem.out.dtype);
   for (const Partial& part : problem.parts) row_bytes += part.out.shape[3] * size_of(part.out.dtype) + 8;
   const bool alone = problem.rows <= kAloneBytes / row_bytes && !planning.forced.share_small;
-  auto part = std::make_unique<MergePlan>();
-  part->parts = problem.parts;
-  part->call = {part->parts.data(), std::ssize(part->parts), problem.out, problem.outputs};
-  part->rows = problem.rows;
-  part->tasks.target = planning.forced.target != 0 ? planning.forced.target : machine.target_bits.front();
-  part->tasks.row_block = planning.forced.tiles.row_block > 0 ? planning.forced.tiles.row_block
-                                                              : std::max<std::int64_t>(kTaskBytes / row_bytes, 1);
-  part->tasks.threads = alone ? 1 : problem.threads > 0 ? problem.threads : machine.threads;
-  Plan plan;
-  plan.backend = "cpu";
+  MergePlan& part = plan.emplace<MergePlan>();
+  part.parts = problem.parts;
+  part.call = {part.parts.data(), std::ssize(part.parts), problem.out, problem.outputs};
+  part.rows = problem.rows;
+  part.tasks.target = planning.forced.target != 0 ? planning.forced.target : machine.target_bits.front();
+  part.tasks.row_block = planning.forced.tiles.row_block > 0 ? planning.forced.tiles.row_block
+                                                             : std::max<std::int64_t>(kTaskBytes / row_bytes, 1);
+  part.tasks.threads = alone ? 1 : problem.threads > 0 ? problem.threads : machine.threads;
   plan.kernel = "merge";
-  plan.threads = part->tasks.threads;
-  plan.tasks = hwy::DivCeil(part->rows, part->tasks.row_block);
-  plan.call = std::move(part);
-  return plan;
+  plan.threads = part.tasks.threads;
+  plan.tasks = hwy::DivCeil(part.rows, part.tasks.row_block);
 }
 
 std::vector<std::pair<std::string, std::string>> MergePlan::facts() const {

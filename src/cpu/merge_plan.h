@@ -17,6 +17,6 @@ struct MergePlan : PlannedCall {
   std::vector<std::pair<std::string, std::string>> facts() const override;
 };
 
-Plan plan_merge(const MergeProblem& problem, const Planning& planning);
+void plan_merge(const MergeProblem& problem, const Planning& planning, Plan& plan);
 
 }  // namespace keel::cpu

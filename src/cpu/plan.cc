@@ -144,16 +144,13 @@ std::string text_of(const Tiles& tiles) {
   return concat(tiles.row_block, " rows × ", tiles.key_block, " keys, merged every ", tiles.key_chunk, " keys");
 }
 
+// The common part.
 template <class Part>
-Plan to_plan(const char* kernel, std::int64_t workspace_bytes, std::unique_ptr<Part> part) {
-  Plan plan;
-  plan.backend = "cpu";
+void describe(const char* kernel, const Part& part, std::int64_t workspace_bytes, Plan& plan) {
   plan.kernel = kernel;
-  plan.threads = part->threads;
-  plan.tasks = part->tasks;
+  plan.threads = part.threads;
+  plan.tasks = part.tasks;
   plan.workspace_bytes = workspace_bytes;
-  plan.call = std::move(part);
-  return plan;
 }
 
 // The second pass, for key_sums: tasks are blocks of keys. Returns what memory it takes beyond the first's.
@@ -165,39 +162,39 @@ std::int64_t choose_key_tasks(const Extent& extent, int threads, ForwardPlan& pa
          std::max<std::int64_t>(part.key_thread_bytes * part.key_threads - part.thread_bytes * part.threads, 0);
 }
 
-Plan plan_forward(const Problem& p, const Planning& planning) {
+void plan_forward(const Problem& p, const Planning& planning, Plan& plan) {
   const Because because(planning);
-  auto part = std::make_unique<ForwardPlan>();
-  part->target = choose_target(planning, because);
-  part->kernel = p.dtype == DType::f64 ? forward_kernel_f64(part->target) : forward_kernel_f32(part->target);
-  part->heads = {p.outputs.heads, p.outputs.saturation_threshold};
-  part->uneven_rows = p.options.causal != Causal::none;
-  static_cast<Call&>(part->call) = call_of(p);
-  part->call.keeps_entropy = p.outputs.entropy.given() || !p.outputs.heads.empty();
-  part->call.keeps_moments =
+  ForwardPlan& part = plan.emplace<ForwardPlan>();
+  part.target = choose_target(planning, because);
+  part.kernel = p.dtype == DType::f64 ? forward_kernel_f64(part.target) : forward_kernel_f32(part.target);
+  part.heads = {p.outputs.heads, p.outputs.saturation_threshold};
+  part.uneven_rows = p.options.causal != Causal::none;
+  keel::describe(p, part.call);
+  part.call.keeps_entropy = p.outputs.entropy.given() || !p.outputs.heads.empty();
+  part.call.keeps_moments =
       p.outputs.logit_mean.given() || p.outputs.logit_var.given() || p.outputs.logit_count.given();
-  part->has_rows = p.has_rows();
-  if (!part->has_rows) return to_plan("none", 0, std::move(part));  // sizes without memory behind them may overflow
+  part.has_rows = p.has_rows();
+  if (!part.has_rows) return describe("none", part, 0, plan);  // sizes without memory behind them may overflow
 
   const Extent extent = extent_of(p);
   const int threads = choose_threads(p, planning, extent.flops, because);
-  const Tiles& tiles = part->call.tiles = choose_tiles(p, planning, extent, threads, because);
+  const Tiles& tiles = part.call.tiles = choose_tiles(p, planning, extent, threads, because);
   const std::int64_t row_tasks = std::max<std::int64_t>(extent.heads * hwy::DivCeil(extent.rows, tiles.row_block), 1);
   const std::int64_t chunks = std::max<std::int64_t>(hwy::DivCeil(extent.keys, tiles.key_chunk), 1);
   const bool can_split = chunks > 1 && !p.outputs.weights.given();
-  part->split_keys =
+  part.split_keys =
       can_split && planning.forced.split_keys.value_or(threads > 1 && row_tasks < kTasksPerThread * threads);
-  if (part->split_keys) {
+  if (part.split_keys) {
     because("keys split into ", chunks, " chunks: ", row_tasks, " blocks of rows are too few for ", threads,
             " threads");
   }
-  part->tasks = part->split_keys ? row_tasks * chunks : row_tasks;
-  part->threads = static_cast<int>(std::min<std::int64_t>(threads, part->tasks));
-  part->thread_bytes = part->kernel.workspace_bytes(part->call);
-  std::int64_t bytes = part->thread_bytes * part->threads + HeadRows::bytes(part->call, part->heads);
-  if (part->split_keys) bytes += part->tasks * part->kernel.partial_bytes(part->call, tiles.row_block);
-  if (p.outputs.key_sums.given()) bytes += choose_key_tasks(extent, threads, *part);
-  return to_plan("streaming", bytes, std::move(part));
+  part.tasks = part.split_keys ? row_tasks * chunks : row_tasks;
+  part.threads = static_cast<int>(std::min<std::int64_t>(threads, part.tasks));
+  part.thread_bytes = part.kernel.workspace_bytes(part.call);
+  std::int64_t bytes = part.thread_bytes * part.threads + HeadRows::bytes(part.call, part.heads);
+  if (part.split_keys) bytes += part.tasks * part.kernel.partial_bytes(part.call, tiles.row_block);
+  if (p.outputs.key_sums.given()) bytes += choose_key_tasks(extent, threads, part);
+  describe("streaming", part, bytes, plan);
 }
 
 // How the tasks of a backward pass are cut: by head groups, or by blocks of keys too.
@@ -233,24 +230,23 @@ void choose_backward_tasks(const BackwardProblem& problem, const Planning& plann
   part.threads = static_cast<int>(std::clamp<std::int64_t>(part.tasks, 1, threads));
 }
 
-Plan plan_backward(const BackwardProblem& problem, const Planning& planning) {
+void plan_backward(const BackwardProblem& problem, const Planning& planning, Plan& plan) {
   const Because because(planning);
   const Problem& p = problem.forward;
-  auto part = std::make_unique<BackwardPlan>();
-  part->target = choose_target(planning, because);
-  part->kernel = p.dtype == DType::f64 ? backward_kernel_f64(part->target) : backward_kernel_f32(part->target);
-  part->has_rows = p.has_rows() && (p.n_k > 0 || !p.sequences.has_all_keys());
-  part->gradients = part->has_rows ? problem.gradients : problem.as_given;
-  static_cast<keel::BackwardCall&>(part->call) = call_of(problem);
-  if (!part->has_rows) return to_plan("none", 0, std::move(part));
+  BackwardPlan& part = plan.emplace<BackwardPlan>();
+  part.target = choose_target(planning, because);
+  part.kernel = p.dtype == DType::f64 ? backward_kernel_f64(part.target) : backward_kernel_f32(part.target);
+  part.has_rows = p.has_rows() && (p.n_k > 0 || !p.sequences.has_all_keys());
+  part.gradients = part.has_rows ? problem.gradients : problem.as_given;
+  keel::describe(problem, part.call);
+  if (!part.has_rows) return describe("none", part, 0, plan);
   const Extent extent = extent_of(p);
-  part->call.tiles = choose_backward_tiles(p, planning, extent, part->kernel.panel_bytes, because);
-  choose_backward_tasks(problem, planning, extent, because, *part);
-  part->thread_bytes = part->kernel.workspace_bytes(part->call);
-  const std::int64_t heads = part->split_keys ? extent.heads : static_cast<std::int64_t>(part->threads);
-  const std::int64_t bytes =
-      part->thread_bytes * part->threads + part->kernel.head_bytes(part->call, extent.rows) * heads;
-  return to_plan("streaming, backward", bytes, std::move(part));
+  part.call.tiles = choose_backward_tiles(p, planning, extent, part.kernel.panel_bytes, because);
+  choose_backward_tasks(problem, planning, extent, because, part);
+  part.thread_bytes = part.kernel.workspace_bytes(part.call);
+  const std::int64_t heads = part.split_keys ? extent.heads : static_cast<std::int64_t>(part.threads);
+  const std::int64_t bytes = part.thread_bytes * part.threads + part.kernel.head_bytes(part.call, extent.rows) * heads;
+  describe("streaming, backward", part, bytes, plan);
 }
 
 class CpuBackend final : public Backend {
@@ -259,12 +255,14 @@ class CpuBackend final : public Backend {
   std::string refusal(const Problem&) const override { return ""; }
   std::string refusal(const BackwardProblem&) const override { return ""; }
   std::string refusal(const MergeProblem&) const override { return ""; }
-  Plan plan(const Problem& problem, const Planning& planning) const override { return plan_forward(problem, planning); }
-  Plan plan(const BackwardProblem& problem, const Planning& planning) const override {
-    return plan_backward(problem, planning);
+  void plan(const Problem& problem, const Planning& planning, Plan& plan) const override {
+    plan_forward(problem, planning, plan);
   }
-  Plan plan(const MergeProblem& problem, const Planning& planning) const override {
-    return plan_merge(problem, planning);
+  void plan(const BackwardProblem& problem, const Planning& planning, Plan& plan) const override {
+    plan_backward(problem, planning, plan);
+  }
+  void plan(const MergeProblem& problem, const Planning& planning, Plan& plan) const override {
+    plan_merge(problem, planning, plan);
   }
 };
 

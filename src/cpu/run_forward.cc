@@ -2,6 +2,8 @@
 #include <hwy/base.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <memory_resource>
 #include <vector>
 
 #include "cpu/head.h"
@@ -18,10 +20,9 @@ struct RowTask {
   std::int64_t entry, kv_head, row_begin, row_end;
 };
 
-std::vector<RowTask> row_tasks(const ForwardPlan& plan) {
+void list_tasks(const ForwardPlan& plan, std::pmr::vector<RowTask>& tasks) {
   const ForwardCall& call = plan.call;
   const std::int64_t entries = call.sequences.entries(), block = call.tiles.row_block;
-  std::vector<RowTask> tasks;
   tasks.reserve(static_cast<std::size_t>(entries * call.kv_heads));
   bool several = false;
   for (std::int64_t e = 0; e < entries; ++e) {
@@ -37,12 +38,11 @@ std::vector<RowTask> row_tasks(const ForwardPlan& plan) {
     std::stable_sort(tasks.begin(), tasks.end(),
                      [](const RowTask& a, const RowTask& b) { return a.row_begin > b.row_begin; });
   }
-  return tasks;
 }
 
 class ForwardRun {
  public:
-  ForwardRun(const ForwardPlan& plan, const ForwardCall& call) : plan_(plan), call_(call), tasks_(row_tasks(plan)) {}
+  ForwardRun(const ForwardPlan& plan, const ForwardCall& call) : plan_(plan), call_(call) { list_tasks(plan, tasks_); }
 
   void operator()() const {
     if (plan_.split_keys) return run_chunks();
@@ -86,7 +86,10 @@ class ForwardRun {
 
   const ForwardPlan& plan_;
   const ForwardCall& call_;
-  const std::vector<RowTask> tasks_;
+  // The tasks of a small call need no allocation.
+  alignas(RowTask) std::byte room_[16 * sizeof(RowTask)];
+  std::pmr::monotonic_buffer_resource pool_{room_, sizeof(room_)};
+  std::pmr::vector<RowTask> tasks_{&pool_};
 };
 
 }  // namespace

@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 #include "io/messages.h"
+#include "io/temporaries.h"
 #include "keel/error.h"
 
 namespace keel::io {
@@ -89,16 +91,19 @@ OutputFile::OutputFile(const std::string& path) : path_(path), target_(path) {
   if (::access(folder.c_str(), W_OK | X_OK) != 0) raise(path_, "a folder to write in", errno);
 }
 
-OutputFile::~OutputFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
-}
+OutputFile::~OutputFile() { discard(); }
 
-void OutputFile::fail(std::string_view expected, int error) {
+void OutputFile::discard() noexcept {
   if (descriptor_ >= 0) ::close(descriptor_);
   descriptor_ = -1;
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
   temporary_.clear();
+  forget_temporary(noted_);
+  noted_ = kNoPlace;
+}
+
+void OutputFile::fail(std::string_view expected, int error) {
+  discard();
   raise(path_, expected, error);
 }
 
@@ -115,12 +120,17 @@ void OutputFile::open() {
     // A long name is cut, to stay within what a file system takes.
     const std::string name =
         fmt::format(".{}.{}-{}.tmp", target_.filename().string().substr(0, 100), ::getpid(), attempt);
-    const fs::path candidate = target_.parent_path() / name;
+    temporary_ = target_.parent_path() / name;
+    noted_ = note_temporary(temporary_.c_str());  // before it exists: a signal may come at any time
     descriptor_ =
-        retry([&] { return ::open(candidate.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode_t{0666}); });
-    if (descriptor_ >= 0) temporary_ = candidate;
-    if (descriptor_ < 0 && (errno != EEXIST || attempt > 1000)) fail("a file to write", errno);
+        retry([&] { return ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode_t{0666}); });
+    if (descriptor_ >= 0) break;
+    const int error = errno;
+    temporary_.clear();  // it is not ours
+    forget_temporary(std::exchange(noted_, kNoPlace));
+    if (error != EEXIST || attempt > 1000) fail("a file to write", error);
   }
+  if (temporaries_removed()) ::unlink(temporary_.c_str());
   if (replaces && ::fchmod(descriptor_, old.st_mode & 07777) != 0) fail("a file to write", errno);
 }
 
@@ -148,6 +158,7 @@ void OutputFile::commit() {
   if (direct_) return;
   if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail("a file to replace", errno);
   temporary_.clear();
+  forget_temporary(std::exchange(noted_, kNoPlace));
 }
 
 Buffer read_file(const std::string& path) {

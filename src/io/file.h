@@ -36,7 +36,8 @@ class InputFile {
 
 // A file that appears whole or not at all: bytes go to a temporary file beside it, which commit() renames. Until then,
 // and after any failure, what was at `path` stays as it was and the temporary file is removed. A device or a pipe
-// (/dev/stdout) cannot be renamed over and is written directly.
+// (/dev/stdout) cannot be renamed over and is written directly. A signal that ends the process leaves the temporary
+// file, unless its handler calls remove_temporaries().
 //
 // Several files of one result: construct all (this finds a missing folder before any work), write and finish all, then
 // commit all.
@@ -54,6 +55,7 @@ class OutputFile {
 
  private:
   void open();
+  void discard() noexcept;  // closes, and removes the temporary file
   [[noreturn]] void fail(std::string_view expected, int error);
 
   std::string path_;
@@ -62,6 +64,7 @@ class OutputFile {
   bool direct_ = false;              // not a regular file
   bool finished_ = false;
   int descriptor_ = -1;
+  int noted_ = -1;  // where remove_temporaries() finds the temporary file
 };
 
 // The whole file.

@@ -17,7 +17,7 @@ Plan plan_on(const char* operation, const Device& device, const Problem& problem
     throw Error(ErrorCode::unsupported, concat("[", operation, "] expected a call that the ", backend->name(),
                                                " backend serves, got ", reason));
   }
-  return backend->plan(problem, planning);
+  return Plan(*backend, problem, planning);
 }
 
 }  // namespace
@@ -42,7 +42,7 @@ std::string describe(const Plan& plan, const std::vector<std::string>& reasons) 
   };
   line("backend", plan.backend);
   line("kernel", plan.kernel);
-  for (const auto& [name, value] : plan.call->facts()) line(name, value);
+  for (const auto& [name, value] : plan.call().facts()) line(name, value);
   line("threads", std::to_string(plan.threads));
   line("workspace", std::to_string((plan.workspace_bytes + 1023) / 1024) + " KiB");
   for (const std::string& reason : reasons) line("because", reason);

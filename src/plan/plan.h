@@ -2,7 +2,9 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -42,14 +44,51 @@ class PlannedCall {
   virtual std::vector<std::pair<std::string, std::string>> facts() const = 0;
 };
 
+class Backend;
+
 // How a call is served: a pure function of the problem and Planning.
-struct Plan {
+class Plan {
+ public:
+  template <class AnyProblem>
+  Plan(const Backend& backend, const AnyProblem& problem, const Planning& planning);
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+  ~Plan() {
+    if (!own_) call_->~PlannedCall();
+  }
+
   const char* backend = "";
   const char* kernel = "";
   int threads = 1;
   std::int64_t tasks = 1;
   std::int64_t workspace_bytes = 0;  // beyond inputs and outputs, all threads together
-  std::unique_ptr<const PlannedCall> call;
+
+  void execute() const { call_->execute(); }
+  const PlannedCall& call() const { return *call_; }
+
+  // Makes the backend's part, once. It lies in the plan itself where there is room: a small call then needs no memory
+  // of its own.
+  template <class Part>
+  Part& emplace() {
+    static_assert(alignof(Part) <= alignof(std::max_align_t));
+    if constexpr (sizeof(Part) <= kRoom) {
+      Part* const part = new (room_) Part;
+      call_ = part;
+      return *part;
+    } else {
+      auto part = std::make_unique<Part>();
+      Part& reference = *part;
+      call_ = part.get();
+      own_ = std::move(part);
+      return reference;
+    }
+  }
+
+ private:
+  static constexpr std::size_t kRoom = 2048;
+  PlannedCall* call_ = nullptr;
+  std::unique_ptr<PlannedCall> own_;
+  alignas(std::max_align_t) std::byte room_[kRoom];
 };
 
 class Backend {
@@ -62,10 +101,16 @@ class Backend {
   virtual std::string refusal(const BackwardProblem& problem) const = 0;
   virtual std::string refusal(const MergeProblem& problem) const = 0;
 
-  virtual Plan plan(const Problem& problem, const Planning& planning) const = 0;
-  virtual Plan plan(const BackwardProblem& problem, const Planning& planning) const = 0;
-  virtual Plan plan(const MergeProblem& problem, const Planning& planning) const = 0;
+  // Fills the plan, with its part emplaced.
+  virtual void plan(const Problem& problem, const Planning& planning, Plan& plan) const = 0;
+  virtual void plan(const BackwardProblem& problem, const Planning& planning, Plan& plan) const = 0;
+  virtual void plan(const MergeProblem& problem, const Planning& planning, Plan& plan) const = 0;
 };
+
+template <class AnyProblem>
+Plan::Plan(const Backend& with, const AnyProblem& problem, const Planning& planning) : backend(with.name()) {
+  with.plan(problem, planning, *this);
+}
 
 // The backends of a process: at most one per kind of device.
 class Backends {

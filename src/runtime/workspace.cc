@@ -1,6 +1,8 @@
 #include "runtime/workspace.h"
 
-#include <memory>
+#include <pthread.h>
+
+#include <cerrno>
 #include <new>
 
 namespace keel {
@@ -8,22 +10,47 @@ namespace {
 
 constexpr std::align_val_t kAlignment{64};
 
-struct Release {
-  void operator()(std::byte* memory) const { ::operator delete(memory, kAlignment); }
+void release(void* memory) { ::operator delete(memory, kAlignment); }
+
+// Frees a thread's memory when the thread ends. It is not the destructor of a thread_local object, since glibc ends the
+// whole process where it has no memory to note that one.
+class AtThreadEnd {
+ public:
+  AtThreadEnd() : made_(pthread_key_create(&key_, release) == 0) {}
+  ~AtThreadEnd() {  // the library may be unloaded before the thread ends
+    if (made_) pthread_key_delete(key_);
+  }
+  AtThreadEnd(const AtThreadEnd&) = delete;
+  AtThreadEnd& operator=(const AtThreadEnd&) = delete;
+
+  // False where there is no memory to note it. Without a key it stays until the process ends.
+  bool free(void* memory) const { return !made_ || pthread_setspecific(key_, memory) != ENOMEM; }
+
+ private:
+  pthread_key_t key_{};
+  bool made_;
 };
+const AtThreadEnd at_thread_end;
 
 }  // namespace
 
 std::byte* thread_workspace(std::int64_t bytes) {
-  thread_local std::unique_ptr<std::byte, Release> memory;
+  thread_local std::byte* memory = nullptr;
   thread_local std::int64_t size = 0;
   if (bytes > size) {
-    memory.reset();
+    at_thread_end.free(nullptr);
+    release(memory);
+    memory = nullptr;
     size = 0;
-    memory.reset(static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), kAlignment)));
+    void* const fresh = ::operator new(static_cast<std::size_t>(bytes), kAlignment);
+    if (!at_thread_end.free(fresh)) {
+      release(fresh);
+      throw std::bad_alloc();
+    }
+    memory = static_cast<std::byte*>(fresh);
     size = bytes;
   }
-  return memory.get();
+  return memory;
 }
 
 }  // namespace keel

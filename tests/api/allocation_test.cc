@@ -185,24 +185,29 @@ struct Merge : Call {
 // The same through the C interface.
 template <std::size_t Rank, class Pointer>
 keel_view to_c(const BasicView<Rank, Pointer>& view) {
-  return keel_make_view(view.data, static_cast<keel_dtype>(view.dtype), static_cast<int>(Rank), view.shape.data());
+  return keel_make_view(view.data, static_cast<std::int32_t>(view.dtype), static_cast<std::int32_t>(Rank),
+                        view.shape.data());
 }
 
 struct CForward : Forward {
-  CForward() {
-    call = [this] {
+  explicit CForward(bool explains = false) {
+    call = [this, explains] {
       const keel_view q_view = to_c(qs()), k_view = to_c(ks()), v_view = to_c(vs()), out_view = to_c(out());
       keel_options o;
-      keel_options_init(&o);
+      KEEL_INIT(&o);
       o.causal = KEEL_CAUSAL_BOTTOM_RIGHT;
       o.threads = FreshTeam::kSize;
       keel_outputs report;
-      keel_outputs_init(&report);
+      KEEL_INIT(&report);
       report.lse = to_c(outputs().lse);
       report.entropy = to_c(outputs().entropy);
       report.heads = reinterpret_cast<keel_head_statistics*>(heads.data());
       report.heads_count = kHeads;
-      return keel_attention(&q_view, &k_view, &v_view, &out_view, &o, &report);
+      report.heads_size = sizeof(keel_head_statistics);
+      if (!explains) return keel_attention(&q_view, &k_view, &v_view, &out_view, &o, &report);
+      const char* const text = keel_explain(&q_view, &k_view, &v_view, &out_view, &o, &report);
+      EXPECT_EQ(text == nullptr, keel_last_status() != KEEL_OK);
+      return keel_last_status();
     };
   }
 };
@@ -212,11 +217,12 @@ struct CBackward : Backward {
     call = [this] {
       const BackwardInputs in = arguments();
       const Gradients g = gradients();
-      const keel_backward_inputs from{to_c(in.q),   to_c(in.k),    to_c(in.v),   to_c(in.out),
-                                      to_c(in.lse), to_c(in.dout), to_c(in.dlse)};
-      const keel_gradients to{to_c(g.dq), to_c(g.dk), to_c(g.dv), to_c(g.dbias), to_c(g.dscale), to_c(g.dsinks)};
+      const keel_backward_inputs from{sizeof(from), to_c(in.q),   to_c(in.k),    to_c(in.v),
+                                      to_c(in.out), to_c(in.lse), to_c(in.dout), to_c(in.dlse)};
+      const keel_gradients to{sizeof(to),    to_c(g.dq),     to_c(g.dk),     to_c(g.dv),
+                              to_c(g.dbias), to_c(g.dscale), to_c(g.dsinks), 0};
       keel_options o;
-      keel_options_init(&o);
+      KEEL_INIT(&o);
       o.bias = to_c(options().bias);
       o.sinks = to_c(options().sinks);
       o.threads = FreshTeam::kSize;
@@ -228,14 +234,15 @@ struct CBackward : Backward {
 struct CMerge : Merge {
   CMerge() {
     call = [this] {
-      std::array<keel_partial, 3> list{};
+      std::array<keel_partial, 3> list;
       for (std::size_t i = 0; i < list.size(); ++i) {
+        KEEL_INIT(&list[i]);
         list[i].out = to_c(parts[i].out);
         list[i].lse = to_c(parts[i].lse);
       }
       const keel_view out_view = to_c(out());
       keel_outputs outputs;
-      keel_outputs_init(&outputs);
+      KEEL_INIT(&outputs);
       outputs.lse = to_c(lse());
       return keel_merge(list.data(), std::ssize(list), &out_view, &outputs, 2);
     };
@@ -320,6 +327,8 @@ TEST_P(Allocation, ExplainSaysThatMemoryRanOut) {
     });
   };
   expect_a_status_every_time(cpp, false);
+  CForward c(/*explains=*/true);
+  expect_a_status_every_time(c, true);
 }
 
 TEST_P(Allocation, BackwardSaysThatMemoryRanOut) {

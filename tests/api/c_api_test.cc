@@ -1,250 +1,15 @@
-#include "keel/c_api.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
-#include <thread>
+#include <string>
 #include <vector>
 
-#include "core/valid_call.h"
+#include "api/c_calls.h"
 
-// The C interface gives what the C++ one gives, and its errors come as a status and a message.
+// The C interface gives what the C++ one gives.
 namespace keel {
 namespace {
-
-keel_view tensor(const void* data, const Sizes4& shape, keel_dtype dtype = KEEL_F32) {
-  return keel_make_view(data, dtype, 4, shape.data());
-}
-keel_view rows(const void* data, const Sizes3& shape = kRowShape, keel_dtype dtype = KEEL_F32) {
-  return keel_make_view(data, dtype, 3, shape.data());
-}
-keel_view heads(const void* data, std::int64_t count = kHq) { return keel_make_view(data, KEEL_F32, 1, &count); }
-
-// A valid call of each function; a test spoils one thing.
-struct CForward {
-  Block blocks[4], more[12];
-  keel_view q = tensor(blocks[0].data(), kQShape), k = tensor(blocks[1].data(), kKShape),
-            v = tensor(blocks[2].data(), kVShape), out = tensor(blocks[3].data(), kOutShape);
-  keel_options options;
-  keel_outputs outputs;
-  std::vector<std::int64_t> list = {1, 2};
-  std::vector<keel_head_statistics> head_list = std::vector<keel_head_statistics>(kB * kHq);
-  bool null[4] = {};
-
-  CForward() {
-    keel_options_init(&options);
-    keel_outputs_init(&outputs);
-  }
-  void use_as_heads(Block& block) {
-    outputs.heads = reinterpret_cast<keel_head_statistics*>(block.data());
-    outputs.heads_count = std::ssize(head_list);
-  }
-  keel_status operator()() {
-    return keel_attention(null[0] ? nullptr : &q, null[1] ? nullptr : &k, null[2] ? nullptr : &v,
-                          null[3] ? nullptr : &out, &options, &outputs);
-  }
-};
-
-struct CBackward {
-  Block blocks[7], more[6], bias, sinks;
-  keel_backward_inputs inputs = {tensor(blocks[0].data(), kQShape),
-                                 tensor(blocks[1].data(), kKShape),
-                                 tensor(blocks[2].data(), kVShape),
-                                 tensor(blocks[3].data(), kOutShape),
-                                 rows(blocks[4].data()),
-                                 tensor(blocks[5].data(), kOutShape),
-                                 rows(blocks[6].data())};
-  keel_gradients gradients = {tensor(more[0].data(), kQShape),
-                              tensor(more[1].data(), kKShape),
-                              tensor(more[2].data(), kVShape),
-                              tensor(more[3].data(), kScoreShape),
-                              rows(more[4].data()),
-                              heads(more[5].data())};
-  keel_options options;
-  bool no_inputs = false, no_gradients = false;
-
-  CBackward() {
-    keel_options_init(&options);
-    options.bias = tensor(bias.data(), kScoreShape);
-    options.sinks = heads(sinks.data());
-  }
-  keel_status operator()() {
-    return keel_attention_backward(no_inputs ? nullptr : &inputs, no_gradients ? nullptr : &gradients, &options);
-  }
-};
-
-struct CMerge {
-  Block blocks[2][9], out_block, row_blocks[8];
-  keel_partial parts[2] = {part(blocks[0]), part(blocks[1])};
-  keel_view out = tensor(out_block.data(), kOutShape);
-  keel_outputs outputs;
-  std::int64_t count = 2;
-  int threads = 0;
-  bool no_parts = false, no_out = false, no_outputs = false;
-
-  CMerge() {
-    keel_outputs_init(&outputs);
-    keel_view* const views[] = {&outputs.lse,        &outputs.max_logit, &outputs.entropy, &outputs.max_weight,
-                                &outputs.logit_mean, &outputs.logit_var, &outputs.visible, &outputs.logit_count};
-    for (int i = 0; i < 8; ++i) *views[i] = rows(row_blocks[i].data());
-    outputs.visible.dtype = outputs.logit_count.dtype = KEEL_I64;
-  }
-
-  static keel_partial part(Block* block) {
-    keel_partial p{};
-    p.out = tensor(block[0].data(), kOutShape);
-    keel_view* const views[] = {&p.lse,        &p.max_logit, &p.entropy, &p.max_weight,
-                                &p.logit_mean, &p.logit_var, &p.visible, &p.logit_count};
-    for (int i = 0; i < 8; ++i) *views[i] = rows(block[i + 1].data());
-    p.visible.dtype = p.logit_count.dtype = KEEL_I64;
-    return p;
-  }
-
-  keel_status operator()() {
-    return keel_merge(no_parts ? nullptr : parts, count, no_out ? nullptr : &out, no_outputs ? nullptr : &outputs,
-                      threads);
-  }
-};
-
-template <class Call>
-struct Spoilt {
-  const char* message;
-  void (*spoil)(Call&);
-};
-
-template <class Call, std::size_t N>
-void expect_messages(const Spoilt<Call> (&table)[N]) {
-  EXPECT_EQ(Call()(), KEEL_OK) << keel_last_error();
-  EXPECT_STREQ(keel_last_error(), "");
-  for (const auto& [message, spoil] : table) {
-    Call call;
-    spoil(call);
-    EXPECT_EQ(call(), KEEL_INVALID_ARGUMENT) << message;
-    EXPECT_STREQ(keel_last_error(), message);
-  }
-}
-
-// A code that no enumerator has, as a C program can pass it.
-template <class Enum>
-void set_code(Enum& target, std::uint32_t code) {
-  static_assert(sizeof(Enum) == sizeof(code));
-  std::memcpy(&target, &code, sizeof(code));
-}
-
-TEST(CApi, ErrorsOfAttention) {
-  expect_messages<CForward>({
-      {"[attention] q: expected a view, got null", [](CForward& c) { c.null[0] = true; }},
-      {"[attention] k: expected a view, got null", [](CForward& c) { c.null[1] = true; }},
-      {"[attention] v: expected a view, got null", [](CForward& c) { c.null[2] = true; }},
-      {"[attention] out: expected a view, got null", [](CForward& c) { c.null[3] = true; }},
-      {"[attention] k: expected d_k 8 as in q, got 7", [](CForward& c) { c.k.shape[3] = 7; }},
-      {"[attention] q: expected dtype f64, f32, f16 or bf16, got unknown", [](CForward& c) { set_code(c.q.dtype, 6); }},
-      {"[attention] q: expected dtype f64, f32, f16 or bf16, got unknown",
-       [](CForward& c) { set_code(c.q.dtype, 257); }},
-      {"[attention] k: expected a known dtype, got code 255", [](CForward& c) { set_code(c.k.dtype, 0x80000001u); }},
-      {"[attention] causal: expected none, top_left or bottom_right, got code 255",
-       [](CForward& c) { set_code(c.options.causal, 257); }},
-      {"[attention] causal: expected none, top_left or bottom_right, got code 3",
-       [](CForward& c) { set_code(c.options.causal, 3); }},
-      {"[attention] scale: expected a finite number, got inf", [](CForward& c) { c.options.scale = HUGE_VAL; }},
-      {"[attention] softcap: expected a positive finite number, got -1", [](CForward& c) { c.options.softcap = -1.0; }},
-      {"[attention] softcap: expected a positive finite number, got nan",
-       [](CForward& c) { c.options.softcap = std::nan(""); }},
-      {"[attention] q_lengths: expected a pointer to a count of at least 0, got count 2 at null",
-       [](CForward& c) { c.options.q_lengths_count = 2; }},
-      {"[attention] k_lengths: expected a pointer to a count of at least 0, got count -1",
-       [](CForward& c) { c.options.k_lengths = c.list.data(), c.options.k_lengths_count = -1; }},
-      {"[attention] q_offsets: expected a pointer to a count of at least 0, got count -9223372036854775808 at null",
-       [](CForward& c) { c.options.q_offsets_count = INT64_MIN; }},
-      {"[attention] k_offsets: expected a pointer to a count of at least 0, got count 1 at null",
-       [](CForward& c) { c.options.k_offsets_count = 1; }},
-      {"[attention] q_lengths: expected one length per batch entry (2), got 1",
-       [](CForward& c) { c.options.q_lengths = c.list.data(), c.options.q_lengths_count = 1; }},
-      {"[attention] window.left: expected at least 0 (or kUnbounded), got -1",
-       [](CForward& c) { c.options.window_left = -1; }},
-      {"[attention] window.right: expected at least 0 (or kUnbounded), got -2",
-       [](CForward& c) { c.options.window_right = -2; }},
-      {"[attention] dropout: expected from 0 to 1, got 7", [](CForward& c) { c.options.dropout = 7; }},
-      {"[attention] threads: expected at least 0, got -3", [](CForward& c) { c.options.threads = -3; }},
-      {"[attention] heads: expected a pointer to a count of at least 0, got count 8 at null",
-       [](CForward& c) { c.outputs.heads_count = 8; }},
-      {"[attention] heads: expected a pointer to a count of at least 0, got count -8",
-       [](CForward& c) { c.outputs.heads = c.head_list.data(), c.outputs.heads_count = -8; }},
-      {"[attention] heads: expected 2 entries × 4 heads, got 9223372036854775807",
-       [](CForward& c) { c.outputs.heads = c.head_list.data(), c.outputs.heads_count = INT64_MAX; }},
-      {"[attention] heads: expected 2 entries × 4 heads, got 1099511627776",  // more than there is memory for
-       [](CForward& c) { c.outputs.heads = c.head_list.data(), c.outputs.heads_count = INT64_C(1) << 40; }},
-      {"[attention] heads: expected memory of its own, got one that overlaps out",
-       [](CForward& c) { c.use_as_heads(c.blocks[3]); }},
-      {"[attention] heads: expected memory of its own, got one that overlaps k",
-       [](CForward& c) { c.use_as_heads(c.blocks[1]); }},
-      {"[attention] heads: expected memory of its own, got one that overlaps lse",
-       [](CForward& c) { c.outputs.lse = rows(c.more[0].data()), c.use_as_heads(c.more[0]); }},
-      {"[attention] heads: expected 2 entries × 4 heads, got 7",
-       [](CForward& c) { c.outputs.heads = c.head_list.data(), c.outputs.heads_count = 7; }},
-      {"[attention] lse: expected shape (B, H_q, N_q) = (2, 4, 3), got (2, 4, 2)",
-       [](CForward& c) {
-         c.outputs.lse = rows(c.more[0].data(), {2, 4, 2});
-       }},
-      {"[attention] saturation_threshold: expected from 0 to 1, got -1",
-       [](CForward& c) { c.outputs.saturation_threshold = -1; }},
-      {"[attention] q: expected sizes from 0 to 2^40, got shape (-1, 0, 0, 0)",
-       [](CForward& c) { c.q = keel_make_view(c.blocks[0].data(), KEEL_F32, 5, kQShape.data()); }},
-      {"[attention] k: expected sizes from 0 to 2^40, got shape (-1, 0, 0, 0)",
-       [](CForward& c) { c.k = keel_make_view(c.blocks[0].data(), KEEL_F32, -1, kQShape.data()); }},
-  });
-}
-
-TEST(CApi, ErrorsOfTheBackwardPass) {
-  expect_messages<CBackward>({
-      {"[attention_backward] inputs: expected a structure, got null", [](CBackward& c) { c.no_inputs = true; }},
-      {"[attention_backward] gradients: expected a structure, got null", [](CBackward& c) { c.no_gradients = true; }},
-      {"[attention_backward] q_lengths: expected a pointer to a count of at least 0, got count 1 at null",
-       [](CBackward& c) { c.options.q_lengths_count = 1; }},
-      {"[attention_backward] dsinks: expected none without sinks, got a view",
-       [](CBackward& c) { c.options.sinks = {}; }},
-      {"[attention_backward] dbias: expected none without a bias, got a view",
-       [](CBackward& c) { c.options.bias = {}; }},
-      {"[attention_backward] dq: expected memory of its own, got one that overlaps q",
-       [](CBackward& c) { c.gradients.dq = c.inputs.q; }},
-  });
-}
-
-TEST(CApi, ErrorsOfMerge) {
-  expect_messages<CMerge>({
-      {"[merge] parts: expected a pointer to a count of at least 0, got count 2 at null",
-       [](CMerge& c) { c.no_parts = true; }},
-      {"[merge] parts: expected a pointer to a count of at least 0, got count -2", [](CMerge& c) { c.count = -2; }},
-      {"[merge] parts: expected at least one, got none", [](CMerge& c) { c.count = 0; }},
-      {"[merge] parts: expected at least one, got none", [](CMerge& c) { c.count = 0, c.no_parts = true; }},
-      {"[merge] out: expected a view, got null", [](CMerge& c) { c.no_out = true; }},
-      {"[merge] lse: expected dtype f32, got f64", [](CMerge& c) { c.outputs.lse.dtype = KEEL_F64; }},
-      {"[merge] parts[1].logit_var: expected dtype f32, got f64",
-       [](CMerge& c) { c.parts[1].logit_var.dtype = KEEL_F64; }},
-      {"[merge] parts[0].max_weight: expected a view, as max_weight is asked for, got none",
-       [](CMerge& c) { c.parts[0].max_weight = {}; }},
-      {"[merge] heads: expected a pointer to a count of at least 0, got count 8 at null",
-       [](CMerge& c) { c.outputs.heads_count = 8; }},
-      {"[merge] threads: expected at least 0, got -1", [](CMerge& c) { c.threads = -1; }},
-  });
-  CMerge without_outputs;
-  without_outputs.no_outputs = true;
-  EXPECT_EQ(without_outputs(), KEEL_OK);
-}
-
-TEST(CApi, LastErrorIsOfThisThreadAndGoesWithTheNextCall) {
-  CForward wrong, right;
-  wrong.options.threads = -1;
-  EXPECT_EQ(wrong(), KEEL_INVALID_ARGUMENT);
-  std::thread([&] {
-    EXPECT_STREQ(keel_last_error(), "");
-    EXPECT_EQ(right(), KEEL_OK);
-  }).join();
-  EXPECT_STREQ(keel_last_error(), "[attention] threads: expected at least 0, got -1");
-  EXPECT_EQ(right(), KEEL_OK);
-  EXPECT_STREQ(keel_last_error(), "");
-}
 
 TEST(CApi, OptionsAndOutputsMayBeNull) {
   CForward c;
@@ -279,17 +44,19 @@ TEST(CApi, GivesWhatTheCppInterfaceGives) {
   }
   auto* const mask = reinterpret_cast<std::uint8_t*>(c.more[4].data());
   for (int i = 0; i < 120; ++i) mask[i] = i % 4 != 0;
-  std::vector<std::int64_t> q_lengths = {3, 2}, k_lengths = {5, 4};
+  std::vector<std::int64_t> q_lengths = {4, 3}, k_lengths = {7, 5};
 
   c.options.scale_tensor = rows(c.more[0].data());
   c.options.softcap = 2.5;
   c.options.mask = tensor(mask, kScoreShape, KEEL_BOOL);
   c.options.bias = tensor(c.more[1].data(), kScoreShape);
   c.options.causal = KEEL_CAUSAL_BOTTOM_RIGHT;
+  c.options.has_window = 1;
   c.options.window_left = 3;
-  c.options.q_lengths = q_lengths.data();
-  c.options.k_lengths = k_lengths.data();
-  c.options.q_lengths_count = c.options.k_lengths_count = 2;
+  c.options.window_right = KEEL_UNBOUNDED;
+  c.options.origin = {1, 2, 6, 9};
+  c.options.q_lengths = list(q_lengths.data(), 2);
+  c.options.k_lengths = list(k_lengths.data(), 2);
   c.options.alibi = heads(c.more[2].data());
   c.options.sinks = heads(c.more[3].data());
   c.options.dropout = 0.3;
@@ -304,8 +71,7 @@ TEST(CApi, GivesWhatTheCppInterfaceGives) {
   c.outputs.logit_count = rows(logit_count.memory.data(), kRowShape, KEEL_I64);
   c.outputs.key_sums = rows(key_sums.data(), {kB, kHq, kNk});
   c.outputs.key_sum_rows = 2;
-  c.outputs.heads = c.head_list.data();
-  c.outputs.heads_count = std::ssize(c.head_list);
+  c.ask_for_heads(std::ssize(c.head_list), c.head_list.data());
   c.outputs.saturation_threshold = 0.4;
   ASSERT_EQ(c(), KEEL_OK) << keel_last_error();
 
@@ -318,6 +84,7 @@ TEST(CApi, GivesWhatTheCppInterfaceGives) {
                .bias = c.more[1].tensor(kScoreShape),
                .causal = Causal::bottom_right,
                .window = {.left = 3},
+               .origin = {.query = 1, .key = 2, .n_q = 6, .n_k = 9},
                .q_lengths = q_lengths,
                .k_lengths = k_lengths,
                .alibi = c.more[2].heads(),
@@ -389,6 +156,91 @@ TEST(CApi, BackwardAndMergeGiveWhatTheCppInterfaceGives) {
   cpp();
   EXPECT_EQ(m.out_block.memory, cpp.out_block.memory);
   for (int i = 0; i < 8; ++i) EXPECT_EQ(m.row_blocks[i].memory, cpp.row_blocks[i].memory) << i;
+}
+
+TEST(CApi, GradientsAreAddedToWhatIsThere) {
+  CBackward once, twice;
+  for (CBackward* c : {&once, &twice}) {
+    for (int i = 0; i < 7; ++i) {
+      for (int at = 0; at < 1024; ++at) c->blocks[i].data()[at] = std::sin(static_cast<float>(at + 100 * i));
+    }
+  }
+  ASSERT_EQ(once(), KEEL_OK);
+  ASSERT_EQ(twice(), KEEL_OK);
+  twice.gradients.accumulate = 1;
+  ASSERT_EQ(twice(), KEEL_OK);
+  for (int i = 0; i < 6; ++i) {
+    for (int at = 0; at < 4; ++at) EXPECT_EQ(twice.more[i].data()[at], 2 * once.more[i].data()[at]) << i;
+  }
+}
+
+TEST(CApi, ViewsNameTheirDevice) {
+  CForward c;
+  for (keel_view* view : {&c.q, &c.k, &c.v, &c.out}) view->device = {KEEL_CUDA, 3};
+  EXPECT_EQ(c(), KEEL_UNSUPPORTED);
+  EXPECT_STREQ(keel_last_error(), "[attention] expected arrays on a device that a backend serves, got them on cuda:3");
+  CForward lists;
+  lists.options.k_lengths = list(lists.list_data.data(), 2);
+  lists.options.k_lengths.device = {KEEL_CUDA, 3};
+  EXPECT_EQ(lists(), KEEL_INVALID_ARGUMENT);
+  EXPECT_STREQ(keel_last_error(),
+               "[attention] k_lengths: expected an array on cpu, as the first tensor is, got one on cuda:3");
+}
+
+TEST(CApi, ExplainsWithoutReadingData) {
+  CForward c;
+  c.options.causal = KEEL_CAUSAL_TOP_LEFT;
+  for (keel_view* view : {&c.q, &c.k, &c.v, &c.out}) view->data = nullptr;
+  const char* const text = keel_explain(&c.q, &c.k, &c.v, &c.out, &c.options, &c.outputs);
+  ASSERT_NE(text, nullptr) << keel_last_error();
+  Block block;
+  EXPECT_EQ(text, explain(block.tensor(kQShape), block.tensor(kKShape), block.tensor(kVShape), block.tensor(kOutShape),
+                          {.causal = Causal::top_left}));
+
+  CBackward b;
+  const BackwardCall cpp;
+  const char* const backward = keel_explain_backward(&b.inputs, &b.gradients, &b.options);
+  ASSERT_NE(backward, nullptr) << keel_last_error();
+  EXPECT_EQ(backward, explain(cpp.inputs, cpp.gradients, cpp.options));
+}
+
+TEST(CApi, ExplainsNothingOfACallThatIsRefused) {
+  CForward c;
+  c.options.threads = -1;
+  EXPECT_EQ(keel_explain(&c.q, &c.k, &c.v, &c.out, &c.options, nullptr), nullptr);
+  EXPECT_EQ(keel_last_status(), KEEL_INVALID_ARGUMENT);
+  EXPECT_STREQ(keel_last_error(), "[attention] threads: expected at least 0, got -1");
+  EXPECT_EQ(keel_explain_backward(nullptr, nullptr, nullptr), nullptr);
+  EXPECT_STREQ(keel_last_error(), "[attention_backward] inputs: expected a structure, got null");
+  for (keel_view* view : {&c.q, &c.k, &c.v, &c.out}) view->device = {KEEL_CUDA, 0};
+  EXPECT_EQ(keel_explain(&c.q, &c.k, &c.v, &c.out, nullptr, nullptr), nullptr);
+  EXPECT_EQ(keel_last_status(), KEEL_UNSUPPORTED);
+}
+
+int team_calls = 0;
+
+TEST(CApi, ATeamComputesFromTheMomentItIsNamed) {
+  constexpr std::int64_t kLength = 256, kSize = 64;
+  std::vector<float> x(4 * kLength * kSize, 0.5f), result(x.size());
+  const keel_view in = tensor(x.data(), {1, 4, kLength, kSize}), out = tensor(result.data(), {1, 4, kLength, kSize});
+  keel_options options;
+  KEEL_INIT(&options);
+  options.threads = 2;
+  const auto run = [](void (*work)(void*), void* data, unsigned, unsigned) {
+    ++team_calls;
+    work(data);
+  };
+  const auto size = [] { return 2; };
+  ASSERT_EQ(keel_use_team(run, size), KEEL_OK);
+  EXPECT_EQ(keel_attention(&in, &in, &in, &out, &options, nullptr), KEEL_OK);
+  EXPECT_EQ(team_calls, 1);
+  EXPECT_EQ(keel_use_team(run, nullptr), KEEL_INVALID_ARGUMENT);
+  EXPECT_STREQ(keel_last_error(), "[use_team] size: expected a function beside run, got null");
+  EXPECT_EQ(keel_use_team(nullptr, size), KEEL_INVALID_ARGUMENT);
+  EXPECT_STREQ(keel_last_error(), "[use_team] run: expected a function beside size, got null");
+  ASSERT_EQ(keel_use_team(nullptr, nullptr), KEEL_OK);
+  EXPECT_EQ(keel_attention(&in, &in, &in, &out, &options, nullptr), KEEL_OK);
+  EXPECT_EQ(team_calls, 1);
 }
 
 TEST(CApi, VersionsAgree) { EXPECT_STREQ(keel_version(), version()); }

@@ -21,8 +21,8 @@ STANDS_ON = {
     "nn": ["api", "io"],
     "lab": ["api", "nn", "io"],
     "bench": ["api"],
-    "cli/common": ["api"],
-    "cli": ["cli/common", "io", "bench"],
+    "cli/common": ["api", "io"],
+    "cli": ["cli/common", "bench"],
     "lab/cli": ["cli/common", "lab"],
 }
 
@@ -60,8 +60,8 @@ def folder_of(path):
 
 
 def is_standard(name):
-    """<vector> and <stdint.h>, but neither <hwy/highway.h> nor <cblas.h>."""
-    return re.fullmatch(r"[a-z_0-9]+|std[a-z]+\.h", name) is not None
+    """<vector>, <stdint.h> and <string.h>, but neither <hwy/highway.h> nor <cblas.h>."""
+    return re.fullmatch(r"[a-z_0-9]+|(std[a-z]+|string)\.h", name) is not None
 
 
 def offence_in_public(bracket, name):

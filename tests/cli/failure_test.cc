@@ -213,6 +213,21 @@ TEST_F(Failure, WithoutTheProgramOfTheLabItSaysHowToGetIt) {
   EXPECT_THAT(result.err, HasSubstr("-DKEEL_BUILD_NN=ON"));
 }
 
+// The first output is there under its other name, and the second waits for somebody to read it.
+TEST_F(Failure, ASignalDuringTheWriteLeavesNothing) {
+  for (const auto& [signal, status] : {std::pair{"INT", 130}, {"TERM", 143}, {"HUP", 129}, {"QUIT", 131}}) {
+    // A shell has what it starts in the background ignore Ctrl-C; env undoes that.
+    const Result result = shell(folder_, std::string("ulimit -c 0; mkfifo pipe; env --default-signal ") +
+                                             "keel attend q.npy k.npy v.npy -o out.npy --weights pipe & "
+                                             "until ls .out.npy.*.tmp; do sleep 0.01; done >&2 2>/dev/null; "
+                                             "kill -" +
+                                             signal + " $!; wait $!; echo status $?");
+    EXPECT_THAT(result.out, testing::EndsWith("status " + std::to_string(status) + "\n")) << result.err;
+    std::filesystem::remove(folder_ / "pipe");
+    EXPECT_EQ(folder_.names(), names_) << signal;
+  }
+}
+
 // A file of 16 KiB where 4 are allowed.
 void limit_files() {
   const rlimit limit{4096, 4096};

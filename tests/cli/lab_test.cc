@@ -1,6 +1,8 @@
 // keel lab at the command line.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -47,6 +49,19 @@ TEST(Lab, IsAProgramOfItsOwnThatGetsEveryArgumentAsItCame) {
   EXPECT_THAT(shell(folder, "keel lab --seed").err, HasSubstr("(see keel lab --help)"));
   EXPECT_TRUE(folder.names().empty());
 }
+
+// Sanitizers reserve more than any limit leaves.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(Lab, IsListedWithLittleMemory) {
+  const TemporaryFolder folder;
+  const Result result = keel(folder, {"lab", "list"}, [] {
+    const rlimit limit{150 << 20, 150 << 20};
+    ::setrlimit(RLIMIT_AS, &limit);
+    ::alarm(60);  // OpenBLAS waits for ever for memory that its threads do not get
+  });
+  EXPECT_EQ(result.status, 0);
+}
+#endif
 
 TEST(Lab, AnExperimentLeavesItsResultsAndAReport) {
   const TemporaryFolder folder;
@@ -164,6 +179,19 @@ TEST(LabBreak, TakesPredictionsFromAFile) {
   EXPECT_TRUE(json.at("observations")[1].at("predicted").is_null());
   EXPECT_EQ(json.at("observations")[2].at("predicted"), "more");
   EXPECT_EQ(json.at("observations")[2].at("change"), "same");
+}
+
+TEST(LabBreak, ControlCharactersOfAFileDoNotReachTheTerminal) {
+  const TemporaryFolder folder;
+  io::write_file(folder / "mine", "nan-rows: \x1b[2J\xc2\x9b\x7f\n");
+  const Result file = keel(folder, {"lab", "break", "mask-before-scale-in-f16", "--predict", "mine"});
+  EXPECT_EQ(file.status, 3);
+  EXPECT_THAT(file.err, HasSubstr("got 'nan-rows: \\x1b[2J\\xc2\\x9b\\x7f'"));
+  const Result piped = shell(folder, "printf '\\033[2J\\n' | keel lab break mask-before-scale-in-f16");
+  EXPECT_EQ(piped.status, 3);
+  EXPECT_THAT(piped.out, Not(HasSubstr("\x1b[2J")));
+  EXPECT_THAT(piped.out, HasSubstr("\\x1b[2J"));
+  EXPECT_THAT(piped.err, HasSubstr("got '\\x1b[2J'"));
 }
 
 TEST(LabBreak, WrongArgumentsEndBeforeAnyWork) {

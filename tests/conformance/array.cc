@@ -6,9 +6,9 @@
 
 namespace keel::conformance {
 
-Array::Array(DType dtype, int rank, const std::array<std::int64_t, 4>& shape,
-             const std::array<std::int64_t, 4>& strides, unsigned char paint, Placement placement)
-    : dtype_(dtype), rank_(rank), paint_(paint), shape_(shape), strides_(strides) {
+Array::Array(DType dtype, const std::array<std::int64_t, 4>& shape, const std::array<std::int64_t, 4>& strides,
+             unsigned char paint, Placement placement)
+    : dtype_(dtype), paint_(paint), shape_(shape), strides_(strides) {
   const std::int64_t item = size_of(dtype);
   std::int64_t below = 0, above = 0;
   bool empty = false;

@@ -17,7 +17,7 @@ class Array {
 
   Array() = default;
 
-  Array(DType dtype, int rank, const std::array<std::int64_t, 4>& shape, const std::array<std::int64_t, 4>& strides,
+  Array(DType dtype, const std::array<std::int64_t, 4>& shape, const std::array<std::int64_t, 4>& strides,
         unsigned char paint, Placement placement);
 
   template <std::size_t Rank>
@@ -33,7 +33,7 @@ class Array {
       shape4[i] = shape[i];
       strides4[i] = strides[i];
     }
-    return Array(dtype, static_cast<int>(Rank), shape4, strides4, paint, placement);
+    return Array(dtype, shape4, strides4, paint, placement);
   }
 
   bool exists() const { return memory_.exists(); }
@@ -85,7 +85,6 @@ class Array {
   void put(std::int64_t offset, double value);
 
   DType dtype_ = DType::f32;
-  int rank_ = 0;
   unsigned char paint_ = 0;
   std::array<std::int64_t, 4> shape_{}, strides_{};
   Memory memory_;

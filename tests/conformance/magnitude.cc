@@ -40,6 +40,7 @@ void for_rows(const Problem& p, Visit visit) {
           for (std::int64_t c = 0; c < p.d_k; ++c) size += std::fabs(qi[c] * k[j * p.d_k + c]);
           sized.dot_size[j] = size;
           size *= std::fabs(row.scale);
+          if (o.softcap && row.slope[j] == 0.0) size = 0.0;  // even where it is infinite
           if (o.softcap) size = size * row.slope[j] + *o.softcap;
           if (o.alibi.given()) {
             size += std::fabs(load_at(o.alibi, h)) * static_cast<double>(std::abs(i + entry.diagonal - j));

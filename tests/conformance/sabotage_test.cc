@@ -50,13 +50,14 @@ TEST(Comparison, SeesAForgottenOption) {
       {"dropout", [](Options& o) { o.dropout = 0.0; }},        {"seed", [](Options& o) { o.seed += 1; }}};
   for (const auto& [name, change] : changes) {
     SCOPED_TRACE(name);
-    expect_seen(full_case(), "out: error", [&](auto& q, auto& k, auto& v, auto& out, Options options, auto& outputs) {
-      change(options);
-      streaming_attention(q, k, v, out, options, outputs);
-    });
+    expect_seen(full_case(), "out: error",
+                [change = change](auto& q, auto& k, auto& v, auto& out, Options options, auto& outputs) {
+                  change(options);
+                  streaming_attention(q, k, v, out, options, outputs);
+                });
     const Instance instance(full_case());
     EXPECT_NE(backward_mismatch(instance,
-                                [&](auto& inputs, auto& gradients, Options options) {
+                                [change = change](auto& inputs, auto& gradients, Options options) {
                                   change(options);
                                   streaming_attention_backward(inputs, gradients, options);
                                 }),
@@ -115,10 +116,11 @@ TEST(Comparison, SeesWrongStatistics) {
                                                     {"logit_mean", &Outputs::logit_mean},
                                                     {"logit_var", &Outputs::logit_var}};
   for (const auto& [name, member] : members) {
-    expect_seen(full_case(), name, [&](auto& q, auto& k, auto& v, auto& out, auto& options, auto& outputs) {
-      streaming_attention(q, k, v, out, options, outputs);
-      store_at(outputs.*member, load_at(outputs.*member, 1, 1, 5) + 1e-3, 1, 1, 5);
-    });
+    expect_seen(full_case(), name,
+                [member = member](auto& q, auto& k, auto& v, auto& out, auto& options, auto& outputs) {
+                  streaming_attention(q, k, v, out, options, outputs);
+                  store_at(outputs.*member, load_at(outputs.*member, 1, 1, 5) + 1e-3, 1, 1, 5);
+                });
   }
   expect_seen(full_case(), "visible", [](auto& q, auto& k, auto& v, auto& out, auto& options, auto& outputs) {
     streaming_attention(q, k, v, out, options, outputs);

@@ -140,14 +140,14 @@ TEST(DistinctElements, HoldForSlicesTransposesAndReversals) {
 
 TEST(Extent, FitsUntilTwoToTheSixty) {
   const std::int64_t big = std::int64_t{1} << 40;
-  EXPECT_TRUE(extent_fits({0, 8, 2, {big, 1 << 16}, {1 << 16, 1}}));
-  EXPECT_FALSE(extent_fits({0, 8, 2, {big, 1 << 18}, {1 << 18, 1}}));
-  EXPECT_FALSE(extent_fits({0, 8, 1, {3}, {std::numeric_limits<std::int64_t>::max()}}));
-  EXPECT_FALSE(extent_fits({0, 8, 1, {3}, {std::numeric_limits<std::int64_t>::min()}}));
-  EXPECT_FALSE(extent_fits({0, 1, 2, {2, 2}, {std::int64_t{1} << 59, -(std::int64_t{1} << 59)}}));
-  EXPECT_TRUE(extent_fits({0, 8, 2, {0, 3}, {std::numeric_limits<std::int64_t>::max(), 7}}));
-  EXPECT_FALSE(extent_fits({0, 8, 2, {3, 0}, {std::numeric_limits<std::int64_t>::max(), 7}}));
-  EXPECT_TRUE(extent_fits({0, 8, 2, {big, big}, {0, 0}}));
+  EXPECT_TRUE(extent_of({0, 8, 2, {big, 1 << 16}, {1 << 16, 1}}).fits);
+  EXPECT_FALSE(extent_of({0, 8, 2, {big, 1 << 18}, {1 << 18, 1}}).fits);
+  EXPECT_FALSE(extent_of({0, 8, 1, {3}, {std::numeric_limits<std::int64_t>::max()}}).fits);
+  EXPECT_FALSE(extent_of({0, 8, 1, {3}, {std::numeric_limits<std::int64_t>::min()}}).fits);
+  EXPECT_FALSE(extent_of({0, 1, 2, {2, 2}, {std::int64_t{1} << 59, -(std::int64_t{1} << 59)}}).fits);
+  EXPECT_TRUE(extent_of({0, 8, 2, {0, 3}, {std::numeric_limits<std::int64_t>::max(), 7}}).fits);
+  EXPECT_FALSE(extent_of({0, 8, 2, {3, 0}, {std::numeric_limits<std::int64_t>::max(), 7}}).fits);
+  EXPECT_TRUE(extent_of({0, 8, 2, {big, big}, {0, 0}}).fits);
 }
 
 TEST(Count, IsTheProductOfTheSizesOrTheLargestNumber) {

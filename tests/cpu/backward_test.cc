@@ -225,7 +225,7 @@ TEST_P(Backward, LargeSinksHaveExactGradients) {
   for (const float logit : {1234.5f, 12345.6f, 100003.0f}) {
     std::vector<float> sink(1, logit);
     Options options;
-    options.sinks = head_view(sink.data(), {1});
+    options.sinks = head_view(sink.data(), 1);
     run_forced(tensor(q), tensor(k), tensor(v), tensor(out), options, {.lse = row_view(lse.data(), {1, 1, n})},
                {.target = target()});
     run_forced({.q = tensor(q),
@@ -235,7 +235,7 @@ TEST_P(Backward, LargeSinksHaveExactGradients) {
                 .lse = row_view(lse.data(), {1, 1, n}),
                 .dout = tensor(dout),
                 .dlse = row_view(dlse.data(), {1, 1, n})},
-               {.dsinks = head_view(dsink.data(), {1})}, options, {.target = target()});
+               {.dsinks = head_view(dsink.data(), 1)}, options, {.target = target()});
     EXPECT_NEAR(dsink[0], 8.0f, 1e-5f) << logit;
   }
 }

@@ -15,7 +15,7 @@ namespace keel {
 inline void run_forced(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
                        const Options& options, const Outputs& outputs, const Forced& forced) {
   const Problem problem = make_problem(q, k, v, out, options, outputs);
-  make_plan(problem, backends(), {.resources = resources(), .forced = forced}).call->execute();
+  make_plan(problem, backends(), {.resources = resources(), .forced = forced}).execute();
 }
 
 inline conformance::Forward forced_forward(const Forced& forced) {
@@ -28,7 +28,7 @@ inline conformance::Forward forced_forward(const Forced& forced) {
 inline void run_forced(const BackwardInputs& inputs, const Gradients& gradients, const Options& options,
                        const Forced& forced) {
   const BackwardProblem problem = make_backward_problem(inputs, gradients, options);
-  make_plan(problem, backends(), {.resources = resources(), .forced = forced}).call->execute();
+  make_plan(problem, backends(), {.resources = resources(), .forced = forced}).execute();
 }
 
 inline conformance::Backward forced_backward(const Forced& forced) {

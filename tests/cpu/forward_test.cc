@@ -210,7 +210,7 @@ void expect_the_statistics_of_a_mask(std::int64_t target, bool sinks) {
   std::fill(mask.begin() + padding, mask.end(), true);
   std::array<std::array<float, n_q>, 6> got, want;
   const auto run = [&](Options options, auto& rows) {
-    if (sinks) options.sinks = head_view(sink.data(), {1});
+    if (sinks) options.sinks = head_view(sink.data(), 1);
     const auto row = [&](std::size_t i) { return row_view(rows[i].data(), {1, 1, n_q}); };
     run_forced(view(q.data(), {1, 1, n_q, d}), view(k.data(), {1, 1, n_k, d}), view(v.data(), {1, 1, n_k, d}),
                view(out.data(), {1, 1, n_q, d}), options,

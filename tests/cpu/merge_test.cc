@@ -279,7 +279,7 @@ TEST(MergeOnEveryTarget, RandomPartsMatchTheOracle) {
       SCOPED_TRACE(hwy::TargetName(target));
       const Call call(seed);
       const MergeProblem problem = call.problem();
-      make_plan(problem, backends(), {.resources = resources(), .forced = {.target = target}}).call->execute();
+      make_plan(problem, backends(), {.resources = resources(), .forced = {.target = target}}).execute();
       expect_near(call, e);
       EXPECT_EQ(call.outside_writes(), "");
     }
@@ -297,7 +297,7 @@ TEST(MergeOnEveryTarget, SameBitsForAnyNumberOfThreads) {
         MergeProblem problem = call.problem();
         problem.threads = threads;
         const Forced forced = {.target = target, .tiles = {.row_block = row_block}, .share_small = true};
-        make_plan(problem, backends(), {.resources = resources(), .forced = forced}).call->execute();
+        make_plan(problem, backends(), {.resources = resources(), .forced = forced}).execute();
         return call.bytes();
       };
       const std::string one = bytes(1, 1 << 20);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""example.py code PAGE NUMBER OUTPUT: writes the page's NUMBER-th C++ program (a block with a main) to OUTPUT.
+"""example.py code PAGE NUMBER OUTPUT: writes the page's NUMBER-th program of C++ or C (a block with a main) to OUTPUT.
 example.py check PAGE NUMBER PROGRAM: fails unless PROGRAM prints the text block that follows that program.
 Standard library only.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 def example(page, number):
     """The program and what it prints."""
     blocks = re.findall(r"^```(\w+)\n(.*?)^```$", Path(page).read_text(encoding="utf-8"), re.M | re.S)
-    programs = [i for i, (language, text) in enumerate(blocks) if language == "cpp" and "int main(" in text]
+    programs = [i for i, (language, text) in enumerate(blocks) if language in ("cpp", "c") and "int main(" in text]
     if not 1 <= number <= len(programs):
         sys.exit(f"{page}: expected program {number}, got {len(programs)} programs")
     at = programs[number - 1]

@@ -31,13 +31,32 @@ if [[ -e $lib/libkeel.a ]]; then
 else
   step "the shared libraries offer Keel's names alone"
   for library in "$lib"/libkeel*.so; do
-    others=$(nm --dynamic --defined-only --demangle "$library" | cut -d ' ' -f 3- |
+    others=$(nm --dynamic --defined-only --demangle --without-symbol-versions "$library" | cut -d ' ' -f 3- |
+      grep --invert-match --line-regexp --fixed-strings "KEEL_${version%.*}" |
       grep --invert-match --extended-regexp '^(keel_[a-z_]+|((typeinfo|vtable)( name)? for )?keel::.*)$' || true)
     [[ -z $others ]] || fail "$(basename "$library") also exports"$'\n'"$others"
   done
+
+  step "a program of an interface that broke is not started"
+  # It was linked against a library of that name, which is all that the loader goes by.
+  mkdir "$tmp/old"
+  echo 'const char* keel_version(void) { return "0.1.0"; }' >"$tmp/old/library.c"
+  echo 'const char* keel_version(void); int main(void) { return keel_version() == 0; }' >"$tmp/old/program.c"
+  "$CC" -shared -fPIC -Wl,-soname,libkeel.so.0 "$tmp/old/library.c" -o "$tmp/old/libkeel.so.0"
+  "$CC" "$tmp/old/program.c" -o "$tmp/old/program" "$tmp/old/libkeel.so.0"
+  LD_LIBRARY_PATH=$tmp/old "$tmp/old/program" || fail "a program of 0.1.0: expected to run with the library of 0.1.0"
+  status=0
+  said=$("$tmp/old/program" 2>&1) || status=$?
+  [[ $status == 127 && $said == *libkeel.so.0:* ]] ||
+    fail "a program of 0.1.0: expected the loader to miss libkeel.so.0, got status $status and '$said'"
+
+  step "a program asks for names in the version that it was linked against"
+  "$CC" "$tmp/old/program.c" -o "$tmp/old/versioned" "$lib/libkeel.so"
+  asked=$(nm --dynamic --undefined-only "$tmp/old/versioned" | grep keel_)
+  [[ $asked == *"keel_version@KEEL_${version%.*}" ]] || fail "keel_version: expected version KEEL_${version%.*}, got $asked"
   if [[ $nn == ON ]]; then
     step "libkeel lends what libkeel_nn uses and no more; there is one copy of each"
-    internal() { nm --dynamic "$1" "$2" | grep --only-matching '_ZN4keel8internal.*' | sort; }
+    internal() { nm --dynamic --without-symbol-versions "$1" "$2" | grep --only-matching '_ZN4keel8internal.*' | sort; }
     lent=$(internal --defined-only "$lib/libkeel.so") used=$(internal --undefined-only "$lib/libkeel_nn.so")
     [[ -n $lent && $lent == "$used" ]] || fail "keel::internal: expected what libkeel_nn uses,"$'\n'"$used"$'\n'"got"$'\n'"$lent"
   fi

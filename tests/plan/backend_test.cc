@@ -17,11 +17,13 @@ constexpr Device kElsewhere = {DeviceKind::extension, 1};
 
 // Writes its fill to every element of out, or of dq.
 struct Filling : PlannedCall {
-  float* to;
-  std::int64_t count;
-  float value;
+  float* to = nullptr;
+  std::int64_t count = 1;
+  float value = 0;
 
-  Filling(const MutableTensorView& view, float fill) : to(static_cast<float*>(view.data)), count(1), value(fill) {
+  void set(const MutableTensorView& view, float fill) {
+    to = static_cast<float*>(view.data);
+    value = fill;
     for (const std::int64_t n : view.shape) count *= n;
   }
   void execute() const override { std::fill_n(to, count, value); }
@@ -38,16 +40,14 @@ class FillBackend : public Backend {
     return p.gradients.dk.given() ? "dk, which it does not compute" : "";
   }
   std::string refusal(const MergeProblem&) const override { return ""; }
-  Plan plan(const Problem& p, const Planning&) const override { return of(p.out, 7.0f); }
-  Plan plan(const BackwardProblem& p, const Planning&) const override { return of(p.gradients.dq, 9.0f); }
-  Plan plan(const MergeProblem& p, const Planning&) const override { return of(p.out, 11.0f); }
+  void plan(const Problem& p, const Planning&, Plan& plan) const override { fill(p.out, 7.0f, plan); }
+  void plan(const BackwardProblem& p, const Planning&, Plan& plan) const override { fill(p.gradients.dq, 9.0f, plan); }
+  void plan(const MergeProblem& p, const Planning&, Plan& plan) const override { fill(p.out, 11.0f, plan); }
 
  private:
-  static Plan of(const MutableTensorView& view, float value) {
-    Plan plan;
-    plan.backend = plan.kernel = "fill";
-    plan.call = std::make_unique<Filling>(view, value);
-    return plan;
+  static void fill(const MutableTensorView& view, float value, Plan& plan) {
+    plan.kernel = "fill";
+    plan.emplace<Filling>().set(view, value);
   }
 };
 

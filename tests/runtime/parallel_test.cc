@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/machine.h"
+
 namespace keel {
 namespace {
 
@@ -98,6 +100,14 @@ TEST_F(Parallel, OneTaskOrThreadNeedsNobody) {
   parallel_tasks(9, 1, [&](std::int64_t) { EXPECT_EQ(std::this_thread::get_id(), caller); });
   EXPECT_EQ(run(0, 4), std::vector<int>());
   EXPECT_EQ(calls, 0);
+}
+
+TEST_F(Parallel, WithoutATeamOrOneTbbTheCallerDoesItAll) {
+  if (machine().own_threads) GTEST_SKIP() << "this library has oneTBB's threads";
+  promised = 1;
+  const auto caller = std::this_thread::get_id();
+  parallel_tasks(100, 4, [&](std::int64_t) { EXPECT_EQ(std::this_thread::get_id(), caller); });
+  EXPECT_EQ(run(100, 4), std::vector(100, 1));
 }
 
 TEST_F(Parallel, AnExceptionComesBack) {

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from keel._options import Options, refuse_unknown, takes
 from keel.torch import _observe
 from keel.torch import _operator as operator
-from keel.torch._sdpa import check_no_tangent, check_number, check_tensor, draw_seed, refuse
+from keel.torch._check import check_no_tangent, check_tensor, refuse
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _OPERATION = "attention"
+_NAMES = tuple(Options.__annotations__)
 
 
 class Statistics(NamedTuple):
@@ -41,26 +46,15 @@ class Attention(NamedTuple):
     stats: Statistics | None = None
 
 
+@takes(Options)
 def attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
     *,
-    mask: Tensor | None = None,
-    bias: Tensor | None = None,
-    causal: str | bool | None = None,
-    window: tuple[int | None, int | None] | None = None,
-    scale: float | Tensor | None = None,
-    softcap: float | None = None,
-    alibi: Tensor | None = None,
-    sinks: Tensor | None = None,
-    dropout: float = 0.0,
-    q_lengths: Tensor | None = None,
-    k_lengths: Tensor | None = None,
-    q_offsets: Tensor | None = None,
-    k_offsets: Tensor | None = None,
     return_lse: bool = False,
     return_stats: bool = False,
+    **options: Unpack[Options],
 ) -> Any:
     """`keel.attention` for torch: differentiable by q, k, v, bias (or a mask of numbers), a scale that is a tensor,
     and sinks.
@@ -86,78 +80,16 @@ def attention(
         check_tensor(_OPERATION, name, x)
         if x.dim() != 4:
             refuse(_OPERATION, name, "4 dimensions (B, H, N, D)", x.dim())
-    named = (("mask", mask), ("bias", bias), ("alibi", alibi), ("sinks", sinks))
-    for name, x in named:
-        if x is not None:
-            check_tensor(_OPERATION, name, x)
-    check_no_tangent(_OPERATION, q, k, v, mask, bias, scale, sinks)
-    if mask is not None and mask.is_floating_point():
-        if bias is not None:
-            refuse(_OPERATION, "mask", "dtype bool beside bias", mask.dtype, TypeError)
-        mask, bias = None, mask
-    scale_tensor = None
-    if isinstance(scale, Tensor):
-        check_tensor(_OPERATION, "scale", scale)
-        scale_tensor, scale = scale, None
-    elif scale is not None:
-        check_number(_OPERATION, "scale", scale)
-        scale = float(scale)
-    if softcap is not None:
-        check_number(_OPERATION, "softcap", softcap)
-    if causal is True:
-        causal = "top_left"
-    elif causal is False:
-        causal = None
-    if causal not in operator.CAUSAL:
-        refuse(_OPERATION, "causal", "None, True, 'top_left' or 'bottom_right'", repr(causal))
-    if window is not None and not (isinstance(window, (tuple, list)) and len(window) == 2):
-        refuse(_OPERATION, "window", "(left, right)", repr(window))
-    left, right = (None, None) if window is None else window
-    check_number(_OPERATION, "dropout", dropout)
-    if not 0.0 <= dropout <= 1.0:
-        refuse(_OPERATION, "dropout", "from 0 to 1", dropout)
-    lists = [
-        _integers(name, x)
-        for name, x in (
-            ("q_lengths", q_lengths),
-            ("k_lengths", k_lengths),
-            ("q_offsets", q_offsets),
-            ("k_offsets", k_offsets),
-        )
-    ]
+    for name in options:
+        if name not in _NAMES:
+            refuse_unknown(_OPERATION, name, _NAMES)
+    check_no_tangent(_OPERATION, q, k, v, *options.values())
+    flat = operator.flatten(_OPERATION, options)
     watched = _observe.observer is not None and not torch.compiler.is_compiling()
-    out, lse, rows, visible = operator.attention(
-        q,
-        k,
-        v,
-        mask,
-        bias,
-        scale_tensor,
-        alibi,
-        sinks,
-        draw_seed() if dropout > 0.0 else None,
-        *lists,
-        scale,
-        softcap,
-        operator.CAUSAL.index(causal),
-        left,
-        right,
-        float(dropout),
-        return_stats or watched,
-    )
+    out, lse, rows, visible = operator.attention(q, k, v, *flat, return_stats or watched)
     if watched:
         _observe.observer(rows, visible)
     if not (return_lse or return_stats):
         return out
     stats = Statistics(*rows.detach().unbind(0), visible) if return_stats else None
     return Attention(out, lse if return_lse else None, stats)
-
-
-def _integers(name: str, x: Any) -> Tensor | None:
-    if x is None:
-        return None
-    if not isinstance(x, Tensor):
-        x = torch.as_tensor(x)
-    if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
-        refuse(_OPERATION, name, "integers", x.dtype, TypeError)
-    return x.to(torch.int64)

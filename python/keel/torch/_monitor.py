@@ -30,7 +30,8 @@ class _Sums:
         max_logit, entropy, max_weight, mean, var = statistics
         seen = visible > 0
         rows = (0, 2)
-        count = visible.double()
+        # A row of nothing but finite masks has no moments (Statistics says where they end).
+        count = torch.where(max_logit <= -(2.0**64), 0, visible).double()
         wide = mean.double()
         first = (count * wide).sum(rows)
         # About each head's own mean, or the squares of large logits would hide their spread.
@@ -65,7 +66,7 @@ class _Sums:
             entropy.sum(0) / all_rows,
             min_entropy.amin(0),
             saturated.sum(0) / all_rows,
-            (squares.sum(0) / total).sqrt(),
+            (squares.sum(0) / total.clamp(min=1)).sqrt(),
         )
         lists = [value.tolist() for value in values]
         return [
@@ -90,7 +91,8 @@ class Monitor:
     mean_entropy         nats, over rows
     min_entropy          nats
     saturated            share of rows whose largest weight is above saturation_threshold
-    logit_std            standard deviation of the visible scores
+    logit_std            standard deviation of the visible scores, without those of masks that are finite biases;
+                         rows weigh as many keys as they see, such keys among them
 
     every        gather in each so-manieth step only; the others cost nothing
     jsonl        a file to which step() adds a line for each record

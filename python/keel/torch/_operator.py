@@ -2,44 +2,89 @@
 
 They are functional, know what they would return without computing it (fake tensors, torch.compile), and the first has
 the second as its derivative. Shapes are those of keel.attention: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B,
-H_kv, N_k, d_v). `causal` is 0 none, 1 top_left, 2 bottom_right; `seed` an int64 tensor of one element.
+H_kv, N_k, d_v). The options are those of keel._options, None where they are left out; `seed` is an int64 tensor of one
+element.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from keel import _core
+from keel._attention import COUNTS
+from keel._attention import STATISTICS as _STATISTICS
+from keel._backward import Gradients
+from keel._options import TABLE
+from keel.torch import _check
 
-CAUSAL = (None, "top_left", "bottom_right")
+# How a caller's value of a kind becomes an operator's, and the types that it has there: one of them is given.
+_KINDS: dict[str, tuple[Any, ...]] = {
+    "tensor": (_check.check_tensor, "Tensor?"),
+    "number": (_check.check_number, "float?"),
+    "number or tensor": (_check.check_number_or_tensor, "float?", "Tensor?"),
+    "causal": (_check.check_causal, "str?"),
+    "window": (_check.check_window, "int[]?"),
+    "integers": (_check.check_integers, "Tensor?"),
+    "seed": (_check.check_tensor, "Tensor?"),
+    "threads": (None,),  # torch's own
+}
 
-_OPTIONS = (
-    "Tensor? mask, Tensor? bias, Tensor? scale_tensor, Tensor? alibi, Tensor? sinks, Tensor? seed, Tensor? q_lengths, "
-    "Tensor? k_lengths, Tensor? q_offsets, Tensor? k_offsets, float? scale, float? softcap, int causal, "
-    "int? window_left, int? window_right, float dropout"
-)
-_TENSOR_OPTIONS = 10  # so many of them are tensors, which autograd must save as such
 
+class Argument(NamedTuple):
+    option: str
+    name: str
+    type: str
+
+
+ARGUMENTS = [
+    Argument(name, name if i == 0 else f"{name}_tensor", type)
+    for name, option in TABLE.items()
+    for i, type in enumerate(_KINDS[option.kind][1:])
+]
+_PLACES = {(argument.option, argument.type == "Tensor?"): i for i, argument in enumerate(ARGUMENTS)}
+_TENSORS = [i for i, argument in enumerate(ARGUMENTS) if argument.type == "Tensor?"]  # which autograd saves as such
+_DROPOUT, _SEED = _PLACES["dropout", False], _PLACES["seed", True]
+_OPTIONS = [argument.option for argument in ARGUMENTS]
+# The places of what each gradient but dq, dk and dv may be with respect to.
+_SOURCES = [
+    [i for i in _TENSORS if TABLE[ARGUMENTS[i].option].gradient == gradient] for gradient in Gradients._fields[3:]
+]
+
+STATISTICS = tuple(name for name in _STATISTICS if name not in COUNTS)  # rows of the third result; visible is the 4th
+
+_SCHEMA = ", ".join(f"{argument.type} {argument.name}" for argument in ARGUMENTS)
 torch.library.define(
     "keel::attention",
-    f"(Tensor q, Tensor k, Tensor v, {_OPTIONS}, bool statistics) -> (Tensor, Tensor, Tensor, Tensor)",
+    f"(Tensor q, Tensor k, Tensor v, {_SCHEMA}, bool statistics) -> (Tensor, Tensor, Tensor, Tensor)",
 )
 torch.library.define(
     "keel::attention_backward",
-    f"(Tensor? dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, {_OPTIONS}, bool[] wanted) "
-    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    f"(Tensor? dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, {_SCHEMA}, bool[] wanted) "
+    f"-> ({', '.join('Tensor' for _ in Gradients._fields)})",
 )
 
-STATISTICS = (
-    "max_logit",
-    "entropy",
-    "max_weight",
-    "logit_mean",
-    "logit_var",
-)  # rows of the third result; visible is the 4th
+
+def flatten(operation: str, options: Mapping[str, Any]) -> list[Any]:
+    """The options as arguments of an operator, a seed for dropout among them. TypeError for what cannot be one."""
+    flat: list[Any] = [None] * len(ARGUMENTS)
+    for name, value in options.items():
+        if value is not None:
+            value = _KINDS[TABLE[name].kind][0](operation, name, value)
+            flat[_PLACES[name, isinstance(value, Tensor)]] = value
+    if flat[_DROPOUT] and flat[_SEED] is None:
+        flat[_SEED] = torch.randint(0, 2**63 - 1, (1,), dtype=torch.int64)  # torch.manual_seed makes dropout repeat
+    return flat
+
+
+def _given(flat: Any) -> dict[str, Any]:
+    """The same as the compiled part takes them."""
+    options = {name: value for name, value in zip(_OPTIONS, flat) if value is not None}
+    options["threads"] = torch.get_num_threads()
+    return options
 
 
 def row_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -65,31 +110,13 @@ def _results(q: Tensor, v: Tensor, statistics: bool) -> tuple[Tensor, Tensor, Te
     )
 
 
-def _gradients(sources: tuple[Tensor | None, ...], q: Tensor, wanted: list[bool]) -> list[Tensor | None]:
-    return [torch.empty_like(x) if want and x is not None else None for x, want in zip(sources, wanted)]
-
-
-def core_options(options: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The options of an operator as _core takes them."""
-    mask, bias, scale_tensor, alibi, sinks, seed, q_lengths, k_lengths, q_offsets, k_offsets = options[:_TENSOR_OPTIONS]
-    scale, softcap, causal, window_left, window_right, dropout = options[_TENSOR_OPTIONS:]
-    return (
-        mask,
-        bias,
-        CAUSAL[causal],
-        None if window_left is None and window_right is None else (window_left, window_right),
-        scale if scale_tensor is None else scale_tensor,
-        softcap,
-        alibi,
-        sinks,
-        dropout,
-        0 if seed is None else int(seed),
-        q_lengths,
-        k_lengths,
-        q_offsets,
-        k_offsets,
-        torch.get_num_threads(),
-    )
+def _gradients(q: Tensor, k: Tensor, v: Tensor, flat: Any, wanted: list[bool]) -> dict[str, Tensor]:
+    sources: list[Tensor | None] = [q, k, v]
+    for places in _SOURCES:
+        given = [flat[i] for i in places if flat[i] is not None]
+        sources.append(given[-1] if given else None)
+    named = zip(Gradients._fields, sources, wanted)
+    return {name: torch.empty_like(x) for name, x, want in named if want and x is not None}
 
 
 @torch.library.impl("keel::attention", "CPU")
@@ -97,8 +124,10 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, 
     *options, statistics = options
     results = _results(q, v, statistics)
     out, lse, rows, visible = results
-    reports = (*rows.unbind(0), visible) if statistics else (None,) * 6
-    _core.attention(q, k, v, out, *core_options(options), lse, None, *reports, None, 0.99)
+    outputs = {"lse": lse}
+    if statistics:
+        outputs.update(zip((*STATISTICS, "visible"), (*rows.unbind(0), visible)))
+    _core.attention(q, k, v, out, _given(options), outputs)
     return results
 
 
@@ -110,40 +139,50 @@ def _attention_fake(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Ten
 @torch.library.impl("keel::attention_backward", "CPU")
 def _attention_backward(dout: Tensor | None, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Any:
     out, lse, *options, wanted = rest
-    bias, scale_tensor, sinks = options[1], options[2], options[4]
-    gradients = _gradients((q, k, v, bias, scale_tensor, sinks), q, wanted)
+    gradients = _gradients(q, k, v, options, wanted)
     if dout is None:
         dout = torch.zeros_like(out)
-    _core.attention_backward(q, k, v, out, lse, dout, dlse, *gradients, *core_options(tuple(options)))
-    return tuple(q.new_empty(0) if gradient is None else gradient for gradient in gradients)
+    _core.attention_backward(q, k, v, out, lse, dout, dlse, _given(options), gradients)
+    return _all_of(gradients, q)
 
 
 @torch.library.register_fake("keel::attention_backward")
 def _attention_backward_fake(dout: Any, dlse: Any, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Any:
     _, _, *options, wanted = rest
-    gradients = _gradients((q, k, v, options[1], options[2], options[4]), q, wanted)
-    return tuple(q.new_empty(0) if gradient is None else gradient for gradient in gradients)
+    return _all_of(_gradients(q, k, v, options, wanted), q)
+
+
+def _all_of(gradients: dict[str, Tensor], q: Tensor) -> tuple[Tensor, ...]:
+    """An operator returns a tensor for each, wanted or not."""
+    return tuple(gradients[name] if name in gradients else q.new_empty(0) for name in Gradients._fields)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     q, k, v, *options, _ = inputs
     out, lse, rows, visible = output
-    ctx.save_for_backward(q, k, v, out, lse, *options[:_TENSOR_OPTIONS])
-    ctx.numbers = options[_TENSOR_OPTIONS:]
+    ctx.save_for_backward(q, k, v, out, lse, *(options[i] for i in _TENSORS))
+    for i in _TENSORS:
+        options[i] = None
+    ctx.others = options
     ctx.mark_non_differentiable(rows, visible)
     ctx.set_materialize_grads(False)
 
 
 def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None, *_: Any) -> tuple[Any, ...]:
-    none = [None] * (3 + _TENSOR_OPTIONS + len(ctx.numbers) + 1)
+    results: list[Any] = [None] * (3 + len(ARGUMENTS) + 1)
     if dout is None and dlse is None:
-        return tuple(none)
-    at = [0, 1, 2, 4, 5, 7]  # q, k, v, bias, scale_tensor and sinks among the inputs
-    wanted = [ctx.needs_input_grad[i] for i in at]
-    gradients = attention_backward(dout, dlse, *ctx.saved_tensors, *ctx.numbers, wanted)
-    for i, want, gradient in zip(at, wanted, gradients):
-        none[i] = gradient if want else None
-    return tuple(none)
+        return tuple(results)
+    q, k, v, out, lse, *tensors = ctx.saved_tensors
+    options = list(ctx.others)
+    for i, tensor in zip(_TENSORS, tensors):
+        options[i] = tensor
+    inputs = [[0], [1], [2], *([3 + i for i in places] for places in _SOURCES)]  # of which each gradient is
+    wanted = [any(ctx.needs_input_grad[i] for i in places) for places in inputs]
+    gradients = attention_backward(dout, dlse, q, k, v, out, lse, *options, wanted)
+    for places, gradient in zip(inputs, gradients):
+        for i in places:
+            results[i] = gradient if ctx.needs_input_grad[i] else None
+    return tuple(results)
 
 
 torch.library.register_autograd("keel::attention", _differentiate, setup_context=_save)

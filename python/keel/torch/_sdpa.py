@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from keel.torch import _observe
 from keel.torch import _operator as operator
+from keel.torch._check import check_no_tangent, check_number, check_tensor, refuse
 from keel.torch._short import sdpa as _short
 
 _is_traced = torch.compiler.is_dynamo_compiling  # what else traces has tensors of its own type, or a mode
@@ -49,40 +49,6 @@ def scaled_dot_product_attention(
         if out is not None:
             return out
     return _any(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-
-
-def draw_seed() -> Tensor:
-    """A seed by torch's generator: torch.manual_seed makes dropout repeat."""
-    return torch.randint(0, 2**63 - 1, (1,), dtype=torch.int64)
-
-
-def refuse(operation: str, name: str, expected: str, got: Any, error: type[Exception] = ValueError) -> None:
-    raise error(f"[{operation}] {name}: expected {expected}, got {got}")
-
-
-def check_tensor(operation: str, name: str, x: Any) -> None:
-    """TypeError unless `x` is a tensor that Keel can serve."""
-    if not isinstance(x, Tensor):
-        refuse(operation, name, "a tensor", type(x).__name__, TypeError)
-    if x.device.type not in ("cpu", "meta"):
-        refuse(operation, name, "a tensor on the CPU", f"one on {x.device}", TypeError)
-    if x.layout is not torch.strided:
-        refuse(operation, name, "a dense tensor", f"one of layout {x.layout}", TypeError)
-
-
-def check_no_tangent(operation: str, *tensors: Any) -> None:
-    """NotImplementedError for forward-mode derivatives, which would be lost without a word."""
-    if torch.compiler.is_compiling() or forward_ad._current_level < 0 or torch._C._functorch.maybe_current_level():
-        return
-    if any(isinstance(x, Tensor) and forward_ad.unpack_dual(x).tangent is not None for x in tensors):
-        raise NotImplementedError(f"[{operation}] forward-mode derivatives of attention are not computed")
-
-
-def check_number(operation: str, name: str, x: Any) -> None:
-    if isinstance(x, bool) or not isinstance(x, (int, float, torch.SymInt, torch.SymFloat)):
-        refuse(operation, name, "a number", repr(x), TypeError)
-    if isinstance(x, int) and x.bit_length() > 1023:
-        refuse(operation, name, "a finite number", "an integer beyond all floats")
 
 
 _OPERATION = "scaled_dot_product_attention"
@@ -158,13 +124,11 @@ def _any(
     if 0 in (query.shape[-1], value.shape[-1]):
         refuse(_OPERATION, "query", "head sizes of at least 1", f"{query.shape[-1]} and {value.shape[-1]} in value")
 
-    mask, bias = (attn_mask, None) if attn_mask is not None and attn_mask.dtype == torch.bool else (None, attn_mask)
-    seed = draw_seed() if dropout_p > 0.0 else None
-    numbers = (None if scale is None else float(scale), None, 1 if is_causal else 0, None, None, float(dropout_p))
+    options: dict[str, Any] = {"mask": attn_mask, "causal": is_causal, "dropout": dropout_p}
+    if scale is not None:
+        options["scale"] = float(scale)
     watched = _observe.observer is not None and not torch.compiler.is_compiling()
-    results = operator.attention(
-        query, key, value, mask, bias, None, None, None, seed, None, None, None, None, *numbers, watched
-    )
+    results = operator.attention(query, key, value, *operator.flatten(_OPERATION, options), watched)
     if watched:
         _observe.observer(results[2], results[3])
     return results[0].reshape(shape)

@@ -14,8 +14,11 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from keel import _core
+from keel._backward import Gradients
+from keel.torch import _operator as operator
 
 _is_grad_enabled = torch.is_grad_enabled
+_empty = torch.empty
 _empty_like = torch.empty_like
 _is_neg = Tensor.is_neg
 _threads = torch.get_num_threads
@@ -36,71 +39,83 @@ def sdpa_in_python(
         type(query) is Tensor
         and type(key) is Tensor
         and type(value) is Tensor
-        and (attn_mask is None or (type(attn_mask) is Tensor and not is_causal and not attn_mask.requires_grad))
+        and (attn_mask is None or (type(attn_mask) is Tensor and not (is_causal or attn_mask.requires_grad)))
+        and (is_causal is False or is_causal is True)
+        and (enable_gqa is False or enable_gqa is True)
+        and (scale is None or type(scale) is float or type(scale) is int)
         and not (_is_neg(query) or _is_neg(key) or _is_neg(value))  # memory with the sign turned
+        and not (attn_mask is not None and _is_neg(attn_mask))
         and not (_dispatch_modes() or _function_modes() or _autocast())
         and _transform() is None
         and _tracing() is None
         and forward_ad._current_level < 0
+        and _fits(query, key, value, enable_gqa)
     ):
+        options = {"mask": attn_mask, "causal": is_causal, "scale": scale, "threads": _threads()}
         if (
             _is_grad_enabled()
             and (query.requires_grad or key.requires_grad or value.requires_grad)
             and not _is_excluded("AutogradFunctionality")
         ):
             try:
-                return _apply(query, key, value, attn_mask, is_causal, scale, enable_gqa)
+                return _apply(query, key, value, attn_mask, options)
             except _NotPlain:
                 return None
         out = _empty_like(query)
-        if _core.sdpa(query, key, value, out, attn_mask, is_causal, scale, enable_gqa, _threads(), False):
-            return out
+        try:
+            _core.attention(query, key, value, out, options, {})
+        except (TypeError, ValueError):  # what is wrong is said elsewhere, in torch's words
+            return None
+        return out
     return None
 
 
+def _fits(q: Tensor, k: Tensor, v: Tensor, grouped: bool) -> bool:
+    """Whether what the library takes means the same to torch: nothing broadcasts, and heads are grouped if so asked."""
+    rank = q.dim()
+    if k.dim() != rank or v.dim() != rank:
+        return False
+    return rank > 2 if grouped else rank < 3 or q.size(-3) == k.size(-3)
+
+
 class _NotPlain(Exception):
-    """The shapes need more than the library does by itself."""
+    """The library does not take the arguments as they are."""
 
 
 class _Sdpa(torch.autograd.Function):
     """The short way, with its derivative."""
 
     @staticmethod
-    def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Any, causal: bool, scale: Any, grouped: bool
-    ) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Any, options: dict[str, Any]) -> Tensor:
         out = _empty_like(q)
-        lse = _core.sdpa(q, k, v, out, mask, causal, scale, grouped, _threads(), True)
-        if lse is False:
-            raise _NotPlain
+        lse = _empty(q.shape[:-1], dtype=operator.row_dtype(q.dtype))
+        try:
+            _core.attention(q, k, v, out, options, {"lse": lse})
+        except (TypeError, ValueError):
+            raise _NotPlain from None
         ctx.save_for_backward(q, k, v, out, lse, mask)
-        ctx.causal = causal
-        ctx.scale = scale
+        ctx.causal = options["causal"]
+        ctx.scale = options["scale"]
         return out
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> tuple[Any, ...]:
         q, k, v, out, lse, mask = ctx.saved_tensors
+        options = {"mask": mask, "causal": ctx.causal, "scale": ctx.scale}
+        needs = ctx.needs_input_grad
         # A second derivative, which the operator refuses; compiled autograd, which traces; a batch of gradients.
         if _is_grad_enabled() or torch.compiler.is_compiling() or _dispatch_modes() or _keys(dout).raw_repr() != _PLAIN:
-            return (*_through_the_operator(ctx, dout), None, None, None, None)
-        needs = ctx.needs_input_grad
-        dq = _empty_like(q) if needs[0] else None
-        dk = _empty_like(k) if needs[1] else None
-        dv = _empty_like(v) if needs[2] else None
-        _core.sdpa_backward(q, k, v, out, lse, dout, dq, dk, dv, mask, ctx.causal, ctx.scale, _threads())
-        return dq, dk, dv, None, None, None, None
-
-
-def _through_the_operator(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
-    q, k, v, out, lse, mask = ctx.saved_tensors
-    mask, bias = (None, mask) if mask is not None and mask.is_floating_point() else (mask, None)
-    numbers = (ctx.scale, None, 1 if ctx.causal else 0, None, None, 0.0)
-    wanted = [*ctx.needs_input_grad[:3], False, False, False]
-    gradients = torch.ops.keel.attention_backward(
-        dout, None, q, k, v, out, lse, mask, bias, *(None,) * 8, *numbers, wanted
-    )
-    return tuple(gradient if want else None for gradient, want in zip(gradients[:3], wanted))
+            wanted = [*needs[:3], *(False for _ in Gradients._fields[3:])]
+            flat = operator.flatten("attention_backward", options)
+            found = torch.ops.keel.attention_backward(dout, None, q, k, v, out, lse, *flat, wanted)
+            dq, dk, dv = (x if want else None for x, want in zip(found[:3], wanted))
+        else:
+            options["threads"] = _threads()
+            dq = _empty_like(q) if needs[0] else None
+            dk = _empty_like(k) if needs[1] else None
+            dv = _empty_like(v) if needs[2] else None
+            _core.attention_backward(q, k, v, out, lse, dout, None, options, {"dq": dq, "dk": dk, "dv": dv})
+        return dq, dk, dv, None, None
 
 
 # Function.apply as it is when no transform is active, which has been seen to by then.

@@ -4,6 +4,10 @@
 
 namespace keel::cli {
 
+// From now on a signal that asks the process to end (Ctrl-C, a closed terminal or pipe, a time limit) removes the files
+// that are half written first. What the process was started to ignore stays ignored.
+void leave_no_temporaries();
+
 // While it lives, the first Ctrl-C asks the run to stop; the second ends the process as usual.
 class InterruptGuard {
  public:

@@ -1,16 +1,22 @@
 #include "cli/common/program.h"
 
+#include <cxxabi.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <new>
 #include <string>
 #include <system_error>
+#include <typeinfo>
 
+#include "cli/common/interrupt.h"
+#include "io/temporaries.h"
 #include "keel/attention.h"
 #include "keel/error.h"
 
@@ -21,6 +27,24 @@ int fail(int status, const char* message) noexcept {
   complain(message);
   return status;
 }
+
+constexpr const char* kNoMemory = "expected memory for the work, got none from the system";
+
+// std::terminate is where an error ends that no handler can be there for: memory that runs out before main(), in the
+// destructors of the JSON library, which need some, or for the exception itself.
+[[noreturn]] void give_up() noexcept {
+  io::remove_temporaries();
+  const std::type_info* type = abi::__cxa_current_exception_type();
+  const bool memory = type == nullptr || *type == typeid(std::bad_alloc);
+  complain(memory ? kNoMemory : "expected a result, got an error that nothing handles");
+  ::_exit(kBadInput);
+}
+
+// Ahead of every object that is made before main(): CLI11's headers and libhwy have many.
+__attribute__((no_sanitize("address", "thread", "undefined"))) void prepare_to_give_up() {
+  std::set_terminate(give_up);
+}
+__attribute__((section(".preinit_array"), used)) void (*const before_all_others)() = prepare_to_give_up;
 
 int fail_stdout(int error) noexcept {
   std::array<char, 256> message;
@@ -53,7 +77,7 @@ int run(const std::function<void()>& body) {
   } catch (const keel::Error& error) {
     return fail(kBadInput, error.what());
   } catch (const std::bad_alloc&) {
-    return fail(kBadInput, "expected memory for the arrays, got none from the system");
+    return fail(kBadInput, kNoMemory);
   } catch (const std::system_error& error) {
     return std::ferror(stdout) != 0 ? fail_stdout(error.code().value()) : fail(kBadInput, error.what());
   } catch (const std::exception& error) {
@@ -70,8 +94,11 @@ void complain(const char* message) noexcept {
   std::fputs("keel: ", stderr);
   std::size_t used = 0;
   for (; *message != '\0'; ++message) {
-    const bool control = static_cast<unsigned char>(*message) < 0x20 || *message == 0x7F;
-    part[used++] = control ? ' ' : *message;
+    const auto byte = static_cast<unsigned char>(message[0]), next = static_cast<unsigned char>(message[1]);
+    // C1, which has two bytes in UTF-8, is an escape sequence in one character.
+    const bool c1 = byte == 0xC2 && next >= 0x80 && next < 0xA0;
+    if (c1) ++message;
+    part[used++] = c1 || byte < 0x20 || byte == 0x7F ? ' ' : *message;
     if (used < part.size()) continue;
     std::fwrite(part.data(), 1, used, stderr);
     used = 0;
@@ -101,6 +128,7 @@ void parse(CLI::App& app, int argc, const char* const* argv) {
 }
 
 int run_program(const std::function<void()>& body) noexcept {
+  leave_no_temporaries();
   // A file over the limit is an error of write(), to be reported like a full disk, not the end of the process.
   ::signal(SIGXFSZ, SIG_IGN);
   const int status = run(body);

@@ -29,11 +29,9 @@ int main(int argc, char** argv) {
   const keel_view v = keel_make_view(v_data, KEEL_F32, 4, (const int64_t[]){1, 1, 2, 2});
   const keel_view out = keel_make_view(out_data, KEEL_F32, 4, (const int64_t[]){1, 1, 2, 2});
 
-  keel_options options;
-  keel_options_init(&options);
-  options.causal = KEEL_CAUSAL_TOP_LEFT;
+  const keel_options options = {.size = sizeof(options), .causal = KEEL_CAUSAL_TOP_LEFT};
   keel_outputs outputs;
-  keel_outputs_init(&outputs);
+  KEEL_INIT(&outputs);
   outputs.lse = keel_make_view(lse_data, KEEL_F32, 3, (const int64_t[]){1, 1, 2});
 
   check(keel_attention(&q, &k, &v, &out, &options, &outputs) == KEEL_OK, keel_last_error());
@@ -46,5 +44,22 @@ int main(int argc, char** argv) {
         "a k of another head size returns KEEL_INVALID_ARGUMENT");
   check(strncmp(keel_last_error(), "[attention] k", 13) == 0, "the error's message names the argument");
   check(near(out_data[2], 2), "a call that fails writes nothing");
+
+  const char* const plan = keel_explain(&q, &k, &v, &out, &options, &outputs);
+  check(plan != NULL && strstr(plan, "backend") != NULL, "the plan of the call names the backend");
+
+  /* The second key alone, as a slice: both queries stand at positions of their own, so the first does not see it. */
+  const keel_view second_k = keel_make_view(k_data + 4, KEEL_F32, 4, (const int64_t[]){1, 1, 1, 4});
+  const keel_view second_v = keel_make_view(v_data + 2, KEEL_F32, 4, (const int64_t[]){1, 1, 1, 2});
+  const keel_options slice = {.size = sizeof(slice), .causal = KEEL_CAUSAL_TOP_LEFT, .origin = {.key = 1}};
+  check(keel_attention(&q, &second_k, &second_v, &out, &slice, NULL) == KEEL_OK, keel_last_error());
+  check(near(out_data[0], 0) && near(out_data[1], 0), "the first query sees no key of the slice: out = (0, 0)");
+  check(near(out_data[2], 0) && near(out_data[3], 8), "the second query sees the one key: out = (0, 8)");
+
+  /* What a program that forgot the size, or was compiled against a header without it, is told. */
+  const keel_options no_size = {.causal = KEEL_CAUSAL_TOP_LEFT};
+  check(keel_attention(&q, &k, &v, &out, &no_size, NULL) == KEEL_INVALID_ARGUMENT,
+        "options without a size are refused");
+  check(strncmp(keel_last_error(), "[attention] options.size: expected", 34) == 0, keel_last_error());
   return failed;
 }

@@ -1,0 +1,83 @@
+"""The options of attention: one table for NumPy, for torch and for the compiled part.
+
+A row has an option's name, the type that a caller gives, and what the package must know about it. Whatever else the
+package needs to know follows from these rows: signatures, torch's operators and their derivatives. How an option is
+read into the library is said by its row in src/options.cc; whether its value is right, by the library itself.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, TypedDict, TypeVar
+
+
+@dataclass(frozen=True)
+class Option:
+    """kind       "tensor", "number", "number or tensor", "causal", "window", "integers", "seed" or "threads"
+    gradient   the name of the gradient with respect to it
+    default    what leaving it out means
+    """
+
+    kind: str
+    gradient: str | None = None
+    default: Any = None
+
+
+class Options(TypedDict, total=False):
+    """The options that NumPy and torch have in common."""
+
+    mask: Annotated[Any, Option("tensor", gradient="dbias")]
+    bias: Annotated[Any, Option("tensor", gradient="dbias")]
+    causal: Annotated[str | bool | None, Option("causal")]
+    window: Annotated[tuple[int | None, int | None] | None, Option("window")]
+    scale: Annotated[Any, Option("number or tensor", gradient="dscale")]
+    softcap: Annotated[float | None, Option("number")]
+    alibi: Annotated[Any, Option("tensor")]
+    sinks: Annotated[Any, Option("tensor", gradient="dsinks")]
+    dropout: Annotated[float, Option("number", default=0.0)]
+    q_lengths: Annotated[Any, Option("integers")]
+    k_lengths: Annotated[Any, Option("integers")]
+    q_offsets: Annotated[Any, Option("integers")]
+    k_offsets: Annotated[Any, Option("integers")]
+
+
+class ArrayOptions(Options, total=False):
+    """Those and the ones that torch has settings of its own for."""
+
+    seed: Annotated[int, Option("seed", default=0)]
+    threads: Annotated[int | None, Option("threads")]
+
+
+TABLE: dict[str, Option] = {name: hint.__metadata__[0] for name, hint in ArrayOptions.__annotations__.items()}
+
+
+def source_of(gradient: str, options: Any) -> Any:
+    """What a gradient is taken with respect to: the last row that names it and is given."""
+    given = [options.get(name) for name, option in TABLE.items() if option.gradient == gradient]
+    return next((value for value in reversed(given) if value is not None), None)
+
+
+def refuse_unknown(operation: str, name: str, known: Any) -> None:
+    raise TypeError(f"[{operation}] {name}: expected one of the options {', '.join(known)}, got another name")
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def takes(table: type) -> Callable[[Function], Function]:
+    """Shows, in place of a function's **options, the rows of the table."""
+
+    def show(function: Function) -> Function:
+        signature = inspect.signature(function)
+        *own, _ = signature.parameters.values()
+        named = inspect.Parameter.KEYWORD_ONLY
+        rows = [
+            inspect.Parameter(name, named, default=TABLE[name].default, annotation=hint.__origin__)
+            for name, hint in table.__annotations__.items()
+        ]
+        at = sum(parameter.kind is not named for parameter in own)
+        shown: Any = function
+        shown.__signature__ = signature.replace(parameters=[*own[:at], *rows, *own[at:]])
+        return function
+
+    return show

@@ -1,0 +1,71 @@
+"""What the arguments of keel.torch must be for torch's operators to take them. Their values the library checks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+
+def refuse(operation: str, name: str, expected: str, got: Any, error: type[Exception] = ValueError) -> None:
+    raise error(f"[{operation}] {name}: expected {expected}, got {got}")
+
+
+def check_tensor(operation: str, name: str, x: Any) -> Tensor:
+    """TypeError unless `x` is a tensor that Keel can serve."""
+    if not isinstance(x, Tensor):
+        refuse(operation, name, "a tensor", type(x).__name__, TypeError)
+    if x.device.type not in ("cpu", "meta"):
+        refuse(operation, name, "a tensor on the CPU", f"one on {x.device}", TypeError)
+    if x.layout is not torch.strided:
+        refuse(operation, name, "a dense tensor", f"one of layout {x.layout}", TypeError)
+    return x
+
+
+def check_no_tangent(operation: str, *tensors: Any) -> None:
+    """NotImplementedError for forward-mode derivatives, which would be lost without a word."""
+    if torch.compiler.is_compiling() or forward_ad._current_level < 0 or torch._C._functorch.maybe_current_level():
+        return
+    if any(isinstance(x, Tensor) and forward_ad.unpack_dual(x).tangent is not None for x in tensors):
+        raise NotImplementedError(f"[{operation}] forward-mode derivatives of attention are not computed")
+
+
+def check_number(operation: str, name: str, x: Any) -> float:
+    if isinstance(x, bool) or not isinstance(x, (int, float, torch.SymInt, torch.SymFloat)):
+        refuse(operation, name, "a number", repr(x), TypeError)
+    if isinstance(x, int) and x.bit_length() > 1023:
+        refuse(operation, name, "a finite number", "an integer beyond all floats")
+    return float(x)
+
+
+def check_number_or_tensor(operation: str, name: str, x: Any) -> float | Tensor:
+    return (check_tensor if isinstance(x, Tensor) else check_number)(operation, name, x)
+
+
+def check_causal(operation: str, name: str, x: Any) -> str | None:
+    if isinstance(x, bool):
+        return "top_left" if x else None
+    if not isinstance(x, str):
+        refuse(operation, name, "None, True, 'top_left' or 'bottom_right'", repr(x), TypeError)
+    return x
+
+
+def check_window(operation: str, name: str, x: Any) -> list[int]:
+    """Two integers, the largest there is in place of None."""
+    if not isinstance(x, (tuple, list)):
+        refuse(operation, name, "(left, right)", repr(x), TypeError)
+    if len(x) != 2:
+        refuse(operation, name, "(left, right)", repr(x))
+    if not all(side is None or (isinstance(side, (int, torch.SymInt)) and not isinstance(side, bool)) for side in x):
+        refuse(operation, name, "integers or None", repr(x), TypeError)
+    return [2**63 - 1 if side is None else side for side in x]
+
+
+def check_integers(operation: str, name: str, x: Any) -> Tensor:
+    if not isinstance(x, Tensor):
+        x = torch.as_tensor(x)
+    if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
+        refuse(operation, name, "integers", x.dtype, TypeError)
+    return x.to(torch.int64)
