@@ -70,7 +70,7 @@ Arrays::Arrays(std::span<const Case> cases, std::uint64_t seed) {
       need('V', c.kv_heads * c.n_k);
     }
     if (c.mask) mask_bytes = std::max(mask_bytes, c.n_q * c.n_k);
-    if (c.reports != Reports::nothing || c.merge) most_rows_ = std::max(most_rows_, rows_of(c));
+    if (c.reports != Reports::nothing || c.merge) most_rows_ = std::max({most_rows_, rows_of(c), c.q_heads * c.n_k});
   }
   std::mt19937_64 random(seed);
   for (const auto& [key, size] : bytes) {
@@ -143,6 +143,13 @@ Call::Call(const Case& c, const Arrays& arrays)
     parts_ = {Partial{.out = out_, .lse = outputs_.lse}, Partial{.out = q_, .lse = arrays.row(1, sums, c)}};
   }
   if (c.reports == Reports::nothing) return;
+  if (c.reports == Reports::key_sums || c.reports == Reports::last_key_sums) {
+    Case by_keys = c;
+    by_keys.n_q = c.n_k;
+    outputs_.key_sums = arrays.row(0, sums, by_keys);
+    outputs_.key_sum_rows = c.reports == Reports::last_key_sums ? 64 : 0;
+    return;
+  }
   outputs_.lse = arrays.row(0, sums, c);
   outputs_.max_logit = arrays.row(1, sums, c);
   outputs_.entropy = arrays.row(2, sums, c);

@@ -18,6 +18,8 @@ std::string text_of(const Case& c) {
   if (c.merge) text += " merge";
   if (c.reports == Reports::usual) text += " lse, max, entropy";
   if (c.reports == Reports::everything) text += " all statistics";
+  if (c.reports == Reports::key_sums) text += " key sums";
+  if (c.reports == Reports::last_key_sums) text += " key sums of 64 rows";
   if (c.target != 0) text += fmt::format(" on {}", hwy::TargetName(c.target));
   return text;
 }

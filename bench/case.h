@@ -8,7 +8,13 @@
 namespace keel::bench {
 
 // What a call is asked to report beside its output.
-enum class Reports { nothing, usual, everything };  // usual: lse, max_logit, entropy
+enum class Reports {
+  nothing,
+  usual,          // lse, max_logit, entropy
+  everything,     // all statistics of rows and heads
+  key_sums,       // those alone
+  last_key_sums,  // of the last 64 rows
+};
 
 // One call of attention(), attention_backward() or merge(): q (1, q_heads, n_q, d), k and v (1, kv_heads, n_k, d), all
 // dense. A merge has parts like q, two of them, and replaces the first.

@@ -110,10 +110,10 @@ struct HeadStatistics {
 
 // What attention can report beside its output, each computed only when a view is given, and in the same pass but for
 // key_sums.
-// Row statistics are (B, H_q, N_q) in f32 (f64 for f64 inputs), `visible` in i64. A fully masked row has lse and
-// max_logit −inf and 0 in all others. A row with a visible NaN has NaN in all but `visible`. In logit_mean and
-// logit_var scores at or below −2^64 count as masked: keys that a finite bias (−1e30, the lowest float) masks in all
-// but name.
+// Row statistics are (B, H_q, N_q) in f32 (f64 for f64 inputs), `visible` and `logit_count` in i64. A fully masked row
+// has lse and max_logit −inf and 0 in all others. A row with a visible NaN has NaN in all but these two. In logit_mean
+// and logit_var scores at or below −2^64 count as masked: keys that a finite bias (−1e30, the lowest float) masks in
+// all but name.
 struct Outputs {
   MutableRowView lse{};               // log of the softmax's denominator, sink included: weight = exp(s − lse)
   MutableRowView max_logit{};         // largest visible score
@@ -122,6 +122,7 @@ struct Outputs {
   MutableRowView logit_mean{};        // of the visible scores
   MutableRowView logit_var{};         // of the visible scores (divided by their number)
   MutableRowView visible{};           // how many keys the row sees
+  MutableRowView logit_count{};       // of how many scores logit_mean and logit_var are
   MutableTensorView weights{};        // (B, H_q, N_q, N_k), q's dtype or f32: what multiplies v, dropout included
   std::span<HeadStatistics> heads{};  // entries × H_q of them, entry-major; an entry is a batch entry, or a packed one
   double saturation_threshold = 0.99;
@@ -166,16 +167,16 @@ KEEL_API void attention_backward(const BackwardInputs& inputs, const Gradients& 
 struct Partial {
   TensorView out{};  // (B, H, N_q, d_v)
   RowView lse{};     // (B, H, N_q), as are the statistics, of which those that merge() is asked for are needed
-  RowView max_logit{}, entropy{}, max_weight{}, logit_mean{}, logit_var{}, visible{};
+  RowView max_logit{}, entropy{}, max_weight{}, logit_mean{}, logit_var{}, visible{}, logit_count{};
 };
 
 // Joins results over disjoint sets of keys into the result over their union, exactly:
 //   lse = log Σ exp(lse_p)    w_p = exp(lse_p − lse)    out = Σ w_p · out_p
 //   max_logit = max of max_logit_p    entropy = Σ w_p (entropy_p − ln w_p)    max_weight = max of w_p · max_weight_p
-//   visible = Σ visible_p    logit_mean, logit_var: of all visible scores together
+//   visible = Σ visible_p    logit_count = Σ logit_count_p    logit_mean, logit_var: weighed by logit_count_p
 // `outputs` asks for lse and row statistics; weights, heads and key_sums cannot be merged. A statistic needs the same
-// of every part, logit_mean also visible, logit_var also logit_mean and visible. A part with lse −inf saw no key and
-// counts for nothing.
+// of every part, logit_mean also logit_count, logit_var also logit_mean and logit_count. A part with lse −inf saw no
+// key and counts for nothing.
 //
 // 16-bit results may be merged from f32 parts, and f32 ones from 16-bit parts. out, lse and each statistic may be
 // exactly the view of the same in a part: merge({acc, next}, acc.out, …) adds to acc in place.

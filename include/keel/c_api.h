@@ -111,6 +111,7 @@ typedef struct keel_outputs {
   double saturation_threshold; /* 0: 0.99 */
   keel_view key_sums;          /* (B, H_q, N_k) */
   int64_t key_sum_rows;        /* 0: all */
+  keel_view logit_count;       /* rows */
 } keel_outputs;
 
 typedef struct keel_backward_inputs {
@@ -127,7 +128,7 @@ typedef struct keel_gradients {
 typedef struct keel_partial {
   uint64_t size; /* the same in every element of an array */
   keel_view out;
-  keel_view lse, max_logit, entropy, max_weight, logit_mean, logit_var, visible; /* rows */
+  keel_view lse, max_logit, entropy, max_weight, logit_mean, logit_var, visible, logit_count; /* rows */
 } keel_partial;
 
 /* options and outputs may be NULL. */

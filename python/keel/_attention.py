@@ -43,6 +43,7 @@ class RowStats(NamedTuple):
     logit_mean   mean of the visible scores above -2^64: masks that are finite biases are left out
     logit_var    variance of the same
     visible      how many keys the row sees (int64)
+    logit_count  how many scores logit_mean and logit_var are of (int64)
     heads        HeadStats
     """
 
@@ -52,10 +53,12 @@ class RowStats(NamedTuple):
     logit_mean: Any
     logit_var: Any
     visible: Any
+    logit_count: Any
     heads: HeadStats
 
 
 STATISTICS = RowStats._fields[:-1]  # of rows
+COUNTS = ("visible", "logit_count")  # of these, the integers
 
 
 class AttentionResult(NamedTuple):
@@ -142,7 +145,7 @@ def attention(
             outputs["key_sum_rows"] = key_sum_rows
     if return_stats:
         for name in STATISTICS:
-            outputs[name] = maker.count(rows) if name == "visible" else maker.row(rows)
+            outputs[name] = maker.count(rows) if name in COUNTS else maker.row(rows)
         four = (1,) * (4 - len(q_shape)) + q_shape
         offsets = options.get("q_offsets")
         entries = four[0] if offsets is None else max(len(offsets) - 1, 0)

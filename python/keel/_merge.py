@@ -7,9 +7,7 @@ from typing import Any, NamedTuple
 
 from keel import _core
 from keel._arrays import check_tensors, maker_for
-from keel._attention import AttentionResult, RowStats
-
-_STATS = RowStats._fields[:-1]  # all but heads
+from keel._attention import COUNTS, STATISTICS, AttentionResult, RowStats
 
 
 class Merged(NamedTuple):
@@ -45,7 +43,7 @@ def merge(
     if not rows:
         raise ValueError("[merge] parts: expected at least one, got none")
     maker, shape = maker_for("merge", "parts[0].out", rows[0][0])
-    to: list[Any] = [out] + [None] * (1 + len(_STATS))
+    to: list[Any] = [out] + [None] * (1 + len(STATISTICS))
     if isinstance(out, (tuple, list)):
         to = _arrays_of("out", out)
         check_tensors("merge", out=to[0])
@@ -53,11 +51,11 @@ def merge(
         to[0] = maker.empty(shape)
     if to[1] is None:
         to[1] = maker.row(shape[:-1])
-    for i, name in enumerate(_STATS, 2):
+    for i, name in enumerate(STATISTICS, 2):
         if not return_stats:
             to[i] = None
         elif to[i] is None:
-            to[i] = maker.count(shape[:-1]) if name == "visible" else maker.row(shape[:-1])
+            to[i] = maker.count(shape[:-1]) if name in COUNTS else maker.row(shape[:-1])
     _core.merge(rows, to, threads)
     if not return_stats:
         return Merged(to[0], to[1])
@@ -71,4 +69,4 @@ def _arrays_of(name: str, part: Any) -> list[Any]:
         raise ValueError(f"[merge] {name}: expected (out, lse), got {len(pair)} of them")
     check_tensors("merge", **{f"{name}.out": pair[0], f"{name}.lse": pair[1]})
     stats = getattr(part, "stats", None)
-    return [*pair, *(getattr(stats, field, None) for field in _STATS)]
+    return [*pair, *(getattr(stats, field, None) for field in STATISTICS)]

@@ -54,7 +54,7 @@ void backward_call(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb:
 // Parts and results are lists of arrays: out, then what rows have, in this order, None for all but lse that is not
 // there.
 constexpr const char* kMergeRows[] = {"lse",        "max_logit", "entropy", "max_weight",
-                                      "logit_mean", "logit_var", "visible"};
+                                      "logit_mean", "logit_var", "visible", "logit_count"};
 
 // The views of one such list, called "parts[0].lse" and so on; `names` keeps those.
 template <class Rows>
@@ -78,13 +78,13 @@ void merge_call(const nb::list& parts, const nb::list& results, nb::handle threa
     part.out = arguments.tensor(names.emplace_back(prefix + "out").c_str(), arrays[0]);
     read_rows(arguments, arrays, prefix, Access::read, names,
               {&part.lse, &part.max_logit, &part.entropy, &part.max_weight, &part.logit_mean, &part.logit_var,
-               &part.visible});
+               &part.visible, &part.logit_count});
   }
   Outputs outputs;
   const MutableTensorView out = arguments.tensor("out", results[0], Access::write);
   read_rows(arguments, results, "", Access::write, names,
             {&outputs.lse, &outputs.max_logit, &outputs.entropy, &outputs.max_weight, &outputs.logit_mean,
-             &outputs.logit_var, &outputs.visible});
+             &outputs.logit_var, &outputs.visible, &outputs.logit_count});
   nb::dict given;
   given["threads"] = threads;
   const int most = arguments.options(given).threads;

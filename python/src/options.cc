@@ -207,6 +207,7 @@ constexpr Row<Outputs> kOutputs[] = {
     {"logit_mean", kView<&Outputs::logit_mean, 1>},
     {"logit_var", kView<&Outputs::logit_var, 1>},
     {"visible", kView<&Outputs::visible, 1>},
+    {"logit_count", kView<&Outputs::logit_count, 1>},
     {"weights", kView<&Outputs::weights, 2>},
     {"heads", read_heads},
     {"saturation_threshold", kNumber<&Outputs::saturation_threshold>},

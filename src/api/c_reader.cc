@@ -129,6 +129,7 @@ Outputs Reader::outputs(const keel_outputs* from) const {
                   .logit_mean = view<3>(o.logit_mean, "logit_mean"),
                   .logit_var = view<3>(o.logit_var, "logit_var"),
                   .visible = view<3>(o.visible, "visible"),
+                  .logit_count = view<3>(o.logit_count, "logit_count"),
                   .weights = view<4>(o.weights, "weights"),
                   .heads = {reinterpret_cast<HeadStatistics*>(o.heads), static_cast<std::size_t>(o.heads_count)}};
   if (o.saturation_threshold != 0.0) outputs.saturation_threshold = o.saturation_threshold;
@@ -177,7 +178,8 @@ std::vector<Partial> Reader::parts(const keel_partial* from, std::int64_t count)
                     .max_weight = view<3>(p.max_weight, "max_weight", of),
                     .logit_mean = view<3>(p.logit_mean, "logit_mean", of),
                     .logit_var = view<3>(p.logit_var, "logit_var", of),
-                    .visible = view<3>(p.visible, "visible", of)});
+                    .visible = view<3>(p.visible, "visible", of),
+                    .logit_count = view<3>(p.logit_count, "logit_count", of)});
   }
   return list;
 }

@@ -41,7 +41,7 @@ struct Call {
 
   MutableStrided out{};
   // One value per row.
-  MutableStrided lse{}, max_logit{}, entropy{}, max_weight{}, logit_mean{}, logit_var{}, visible{};
+  MutableStrided lse{}, max_logit{}, entropy{}, max_weight{}, logit_mean{}, logit_var{}, visible{}, logit_count{};
   MutableStrided weights{};       // columns are keys
   MutableStrided key_sums{};      // one value per key: rows are keys
   std::int64_t key_sum_rows = 0;  // of how many rows, the last of each entry; 0: of all

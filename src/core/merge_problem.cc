@@ -20,18 +20,20 @@ constexpr RowStatistic kStatistics[] = {{"lse", &Partial::lse, &Outputs::lse},
                                         {"max_weight", &Partial::max_weight, &Outputs::max_weight},
                                         {"logit_mean", &Partial::logit_mean, &Outputs::logit_mean},
                                         {"logit_var", &Partial::logit_var, &Outputs::logit_var},
-                                        {"visible", &Partial::visible, &Outputs::visible}};
+                                        {"visible", &Partial::visible, &Outputs::visible},
+                                        {"logit_count", &Partial::logit_count, &Outputs::logit_count}};
 
 // The result for which a part must have this statistic, or null.
 const char* needed_for(const RowStatistic& statistic, const Outputs& outputs) {
   if ((outputs.*statistic.result).given()) return statistic.name;
   if (statistic.result == &Outputs::logit_mean && outputs.logit_var.given()) return "logit_var";
-  if (statistic.result != &Outputs::visible) return nullptr;
+  if (statistic.result != &Outputs::logit_count) return nullptr;
   return outputs.logit_mean.given() ? "logit_mean" : outputs.logit_var.given() ? "logit_var" : nullptr;
 }
 
 DType dtype_of_rows(const RowStatistic& statistic, DType accumulation) {
-  return statistic.result == &Outputs::visible ? DType::i64 : accumulation;
+  const bool counts = statistic.result == &Outputs::visible || statistic.result == &Outputs::logit_count;
+  return counts ? DType::i64 : accumulation;
 }
 
 // An f32 result may have parts of any type that accumulates in f32, a 16-bit one those of its own and f32.

@@ -186,6 +186,7 @@ void check_outputs(Checker& check, const Problem& p) {
   check_rows("logit_mean", o.logit_mean, accumulation);
   check_rows("logit_var", o.logit_var, accumulation);
   check_rows("visible", o.visible, DType::i64);
+  check_rows("logit_count", o.logit_count, DType::i64);
   if (o.weights.given()) {
     check.dtype("weights", o.weights, {p.dtype, DType::f32});
     check.output("weights", o.weights);
@@ -238,7 +239,7 @@ Problem make_problem(const TensorView& q, const TensorView& k, const TensorView&
   tidy_inputs(p);
   Outputs& o = p.outputs;
   tidy(p.out), tidy(o.lse), tidy(o.max_logit), tidy(o.entropy), tidy(o.max_weight), tidy(o.logit_mean);
-  tidy(o.logit_var), tidy(o.visible), tidy(o.weights), tidy(o.key_sums);
+  tidy(o.logit_var), tidy(o.visible), tidy(o.logit_count), tidy(o.weights), tidy(o.key_sums);
   return p;
 }
 
@@ -353,6 +354,7 @@ void describe(const Problem& p, Call& call) {
   call.logit_mean = strided(o.logit_mean);
   call.logit_var = strided(o.logit_var);
   call.visible = strided(o.visible);
+  call.logit_count = strided(o.logit_count);
   call.weights = strided(o.weights);
   call.key_sums = strided(o.key_sums);
   call.key_sum_rows = o.key_sum_rows;

@@ -42,10 +42,11 @@ HWY_INLINE void WriteStatistics(const ForwardHead& head, std::int64_t g, std::in
     put(head.logit_mean, undefined ? NAN : none ? 0.0 : state.mean * kLn2);
     put(head.logit_var, undefined ? NAN : none ? 0.0 : state.squares / state.counted * kLn2 * kLn2);
   }
-  if (head.visible.data != nullptr) {
-    static_cast<std::int64_t*>(head.visible.data)[g * head.visible.head_stride + i * head.visible.row_stride] =
-        state.visible;
-  }
+  const auto put_count = [&](const MutableRows& to, std::int64_t count) {
+    if (to.data != nullptr) static_cast<std::int64_t*>(to.data)[g * to.head_stride + i * to.row_stride] = count;
+  };
+  put_count(head.visible, state.visible);
+  put_count(head.logit_count, static_cast<std::int64_t>(state.counted));
 }
 
 // Notes what a second pass needs: 0 for a row that sees nothing, NaN for one that is NaN.
@@ -63,7 +64,8 @@ HWY_INLINE void NoteNorm(const ForwardHead& head, const RowPlace& place, const R
 HWY_INLINE bool Reports(const ForwardHead& head) {
   return head.lse.data != nullptr || head.max_logit.data != nullptr || head.entropy.data != nullptr ||
          head.max_weight.data != nullptr || head.logit_mean.data != nullptr || head.logit_var.data != nullptr ||
-         head.visible.data != nullptr || head.weights.data != nullptr || head.m.data != nullptr;
+         head.visible.data != nullptr || head.logit_count.data != nullptr || head.weights.data != nullptr ||
+         head.m.data != nullptr;
 }
 
 // Ends a row: its sink joins, staying in m and l for the weights, and its statistics are written. Returns what its

@@ -30,7 +30,7 @@ struct MutableRows {
 struct ForwardCall : Call {
   Tiles tiles;
   bool keeps_entropy = false;  // what entropy needs
-  bool keeps_moments = false;  // what logit_mean and logit_var need
+  bool keeps_moments = false;  // what logit_mean, logit_var and logit_count need
 
   // What a second pass needs of each row, where there is one: p = 2^(s·log₂e − m)·norm. Of the accumulation type.
   MutableStrided m{}, norm{};
@@ -51,9 +51,9 @@ struct ForwardHead {
   Rows scale;         // column_stride unused: one value per row
   Rows mask, bias;    // columns are keys
   Rows alibi, sinks;  // one value per head: head_stride alone
-  MutableRows lse, max_logit, entropy, max_weight, logit_mean, logit_var, visible;  // one value per row
-  MutableRows m, norm;                                                              // likewise
-  MutableRows key_sums;                                                             // row_stride is that of keys
+  MutableRows lse, max_logit, entropy, max_weight, logit_mean, logit_var, visible, logit_count;  // one value per row
+  MutableRows m, norm;                                                                           // likewise
+  MutableRows key_sums;  // row_stride is that of keys
   MutableRows weights;
   std::int64_t weights_before = 0, weights_after = 0;  // columns beside this sequence's keys, to be zeroed
 };

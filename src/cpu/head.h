@@ -73,6 +73,7 @@ inline ForwardHead head_of(const Call& call, std::int64_t e, std::int64_t kv_hea
                       .logit_mean = rows_of(call.logit_mean, b, h, q),
                       .logit_var = rows_of(call.logit_var, b, h, q),
                       .visible = rows_of(call.visible, b, h, q),
+                      .logit_count = rows_of(call.logit_count, b, h, q),
                       .m = {},
                       .norm = {},
                       .key_sums = rows_of(call.key_sums, b, h, k),

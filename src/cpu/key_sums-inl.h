@@ -1,9 +1,9 @@
 // Σ_i p_ij per key, once every row's m and l are known: passes 1 and 2 again for a block of keys against the rows in
 // order, then p = 2^(s − m)/l, added up over the rows.
 //
-// Cost: d_k fused multiply-adds per score and about ten operations for p, so some 0.6 of the forward pass. Sums of 16
-// strips of rows are kept in T, as long as they are short, and then join sums in double. Where a strip begins and which
-// sum it joins depends neither on the tasks nor on their tiles of rows, so neither do the bits.
+// Cost: d_k fused multiply-adds per score and about ten operations for p, so some 0.6 of the forward pass. The sums of
+// a few strips of rows are kept in T, as long as they are short, and then join sums in double. Where a strip begins and
+// which sum it joins depends neither on the tasks nor on their tiles of rows, so neither do the bits.
 #if defined(KEEL_CPU_KEY_SUMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KEEL_CPU_KEY_SUMS_INL_H_
 #undef KEEL_CPU_KEY_SUMS_INL_H_
@@ -36,7 +36,8 @@ class KeySumsRunner {
         block_{task.key_begin, std::min(task.key_begin + call.tiles.key_block, head_.k_len)},
         scratch_(call, workspace),
         totals_(reinterpret_cast<double*>(workspace + scratch_.bytes)),
-        sums_(reinterpret_cast<T*>(totals_ + call.group * scratch_.lds)) {}
+        sums_(reinterpret_cast<T*>(totals_ + call.group * scratch_.lds)),
+        short_strips_(16 * std::min<std::int64_t>(call.group, 4)) {}
 
   static std::int64_t WorkspaceBytes(const ForwardCall& call) {
     const Scratch<T> scratch(call, nullptr);
@@ -60,8 +61,6 @@ class KeySumsRunner {
   }
 
  private:
-  static constexpr std::int64_t kShortSum = 16;  // strips
-
   void TakeRows(std::int64_t row_begin, std::int64_t rows) {
     const ScoreRows<T> scores(call_, head_, row_begin, rows, scratch_);
     if (Clip(scores.AllKeys(), block_).empty()) return;
@@ -69,7 +68,7 @@ class KeySumsRunner {
     for (std::int64_t r = 0; r < rows; r += kStripRows) {
       const Strip strip = scores.StripOf(r, block_, block_.begin);
       if (strip.needed.empty()) continue;
-      const std::int64_t sum = (row_begin + r - task_.row_begin) / kStripRows / kShortSum;
+      const std::int64_t sum = (row_begin + r - task_.row_begin) / kStripRows / short_strips_;
       if (sum != short_sum_) Flush();
       short_sum_ = sum;
       const Range computed = scores.Score(strip, block_.begin);
@@ -128,6 +127,9 @@ class KeySumsRunner {
   const Scratch<T> scratch_;
   double* const totals_;  // (group, lds)
   T* const sums_;         // (group, lds)
+  // Strips of a short sum, a chain of at most 67 additions per key; more of them where strips are shared by more heads,
+  // so that joining the sums of all heads takes no time to speak of.
+  const std::int64_t short_strips_;
   std::int64_t short_sum_ = 0;
 };
 

@@ -75,7 +75,8 @@ class Merger {
     if (outputs.entropy.data != nullptr) Entropy(run);
     if (outputs.max_weight.data != nullptr) MaxWeight(run);
     if (outputs.logit_mean.data != nullptr || outputs.logit_var.data != nullptr) Moments(run);
-    if (outputs.visible.data != nullptr) Visible(run);
+    if (outputs.visible.data != nullptr) Count(run, &Partial::visible, outputs.visible);
+    if (outputs.logit_count.data != nullptr) Count(run, &Partial::logit_count, outputs.logit_count);
     if (outputs.lse.data != nullptr) {
       const Column<T> lse(outputs.lse, run);
       for (std::int64_t x = 0; x < run.rows; ++x) {
@@ -177,8 +178,9 @@ class Merger {
         for (std::int64_t p = 0; p < call_.count; ++p) {
           if (!Saw(p, x)) continue;
           const Partial& part = call_.parts[p];
-          const auto number = static_cast<double>(Column<const std::int64_t>(part.visible, run)[x]);
-          if (number > 0) add(part, number, static_cast<double>(Column<const T>(part.logit_mean, run)[x]));
+          const auto number = static_cast<double>(Column<const std::int64_t>(part.logit_count, run)[x]);
+          const double its_mean = Column<const T>(part.logit_mean, run)[x];
+          if (number > 0 || its_mean != its_mean) add(part, number, its_mean);
         }
       };
       for_parts([&](const Partial&, double number, double its_mean) {
@@ -197,14 +199,14 @@ class Merger {
     }
   }
 
-  void Visible(const Run& run) {
-    const Column<std::int64_t> out(call_.outputs.visible, run);
+  void Count(const Run& run, RowView Partial::*counts, const MutableRowView& result) {
+    const Column<std::int64_t> out(result, run);
     for (std::int64_t x = 0; x < run.rows; ++x) {
-      std::int64_t visible = 0;
+      std::int64_t count = 0;
       for (std::int64_t p = 0; p < call_.count; ++p) {
-        if (Saw(p, x)) visible += Column<const std::int64_t>(call_.parts[p].visible, run)[x];
+        if (Saw(p, x)) count += Column<const std::int64_t>(call_.parts[p].*counts, run)[x];
       }
-      out[x] = visible;
+      out[x] = count;
     }
   }
 

@@ -171,7 +171,8 @@ void plan_forward(const Problem& p, const Planning& planning, Plan& plan) {
   part.uneven_rows = p.options.causal != Causal::none;
   keel::describe(p, part.call);
   part.call.keeps_entropy = p.outputs.entropy.given() || !p.outputs.heads.empty();
-  part.call.keeps_moments = p.outputs.logit_mean.given() || p.outputs.logit_var.given();
+  part.call.keeps_moments =
+      p.outputs.logit_mean.given() || p.outputs.logit_var.given() || p.outputs.logit_count.given();
   part.has_rows = p.has_rows();
   if (!part.has_rows) return describe("none", part, 0, plan);  // sizes without memory behind them may overflow
 

@@ -180,7 +180,7 @@ HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, Range computed, bool whole, T top, Row
     return 1;
   }
   if constexpr (kMoments) {
-    const bool counts = !(top <= kLowScore<T>);
+    const bool counts = !(top <= kLowScore<T>) || HasNaN(s, computed);
     if (counts && !(whole && AddWholeMoments(s, computed, state))) AddMoments(s, computed, top, state);
   }
   const T factor = top <= state.m ? T{1} : Raise(state, top);  // a NaN raises, too, and stays

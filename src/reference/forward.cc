@@ -29,6 +29,7 @@ void report(const Outputs& out, const Row& row, std::int64_t b, std::int64_t h, 
   const double from = std::isfinite(row.m) ? row.m : 0.0;  // equal scores then have variance 0, however large they are
   double number = 0.0, mean = 0.0, var = 0.0;
   for (std::size_t j = 0; j < row.s.size(); ++j) number += counts(j) ? 1.0 : 0.0;
+  put(out.logit_count, number);
   for (std::size_t j = 0; j < row.s.size(); ++j) {
     if (counts(j)) mean += (row.s[j] - from) / number;
   }

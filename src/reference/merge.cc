@@ -19,7 +19,7 @@ double max_of(double a, double b) { return std::isnan(b) || b > a ? b : a; }
 // The statistics of a row over all parts, the parts that saw no key left out. They are defined by these lines.
 struct RowStatistics {
   double lse = -INFINITY, max_logit = -INFINITY, entropy = 0.0, max_weight = 0.0, mean = 0.0, var = 0.0;
-  std::int64_t visible = 0;
+  std::int64_t visible = 0, count = 0;
 
   RowStatistics(const std::vector<PartRow>& rows, double lse_of_all, std::int64_t b, std::int64_t h, std::int64_t i)
       : lse(lse_of_all) {
@@ -29,17 +29,21 @@ struct RowStatistics {
       max_logit = max_of(max_logit, value(part->max_logit));
       entropy += w * (value(part->entropy) - ln_w);
       max_weight = max_of(max_weight, w * value(part->max_weight));
-      const auto seen = static_cast<std::int64_t>(value(part->visible));
-      if (visible == 0 && seen > 0 && std::isfinite(value(part->logit_mean))) from = value(part->logit_mean);
-      visible += seen;
+      visible += static_cast<std::int64_t>(value(part->visible));
+      const auto more = static_cast<std::int64_t>(value(part->logit_count));
+      if (count == 0 && more > 0 && std::isfinite(value(part->logit_mean))) from = value(part->logit_mean);
+      count += more;
     }
-    const auto share = [&](const Partial& part) { return value(part.visible) / static_cast<double>(visible); };
+    const auto share = [&](const Partial& part) { return value(part.logit_count) / static_cast<double>(count); };
+    const auto counts = [&](const Partial& part) {
+      return value(part.logit_count) > 0.0 || std::isnan(value(part.logit_mean));
+    };
     for (const auto& [part, ln_w, w] : rows) {
-      if (value(part->visible) > 0.0) mean += share(*part) * (value(part->logit_mean) - from);
+      if (counts(*part)) mean += share(*part) * (value(part->logit_mean) - from);
     }
     for (const auto& [part, ln_w, w] : rows) {
       const double off = value(part->logit_mean) - from - mean;
-      if (value(part->visible) > 0.0) var += share(*part) * (value(part->logit_var) + off * off);
+      if (counts(*part)) var += share(*part) * (value(part->logit_var) + off * off);
     }
     mean += from;
   }
@@ -55,6 +59,7 @@ struct RowStatistics {
     put(out.logit_mean, mean);
     put(out.logit_var, var);
     put(out.visible, static_cast<double>(visible));
+    put(out.logit_count, static_cast<double>(count));
   }
 };
 

@@ -127,7 +127,7 @@ void for_views(ForwardArguments& a, Visit visit, bool inputs_only = false) {
   visit(a.out);
   Outputs& p = a.outputs;
   visit(p.lse), visit(p.max_logit), visit(p.entropy), visit(p.max_weight), visit(p.logit_mean), visit(p.logit_var);
-  visit(p.visible), visit(p.weights), visit(p.key_sums);
+  visit(p.visible), visit(p.logit_count), visit(p.weights), visit(p.key_sums);
 }
 template <class Visit>
 void for_views(BackwardArguments& a, Visit visit) {
@@ -141,12 +141,12 @@ template <class Visit>
 void for_views(MergeArguments& a, Visit visit) {
   for (Partial& part : a.parts) {
     visit(part.out), visit(part.lse), visit(part.max_logit), visit(part.entropy), visit(part.max_weight);
-    visit(part.logit_mean), visit(part.logit_var), visit(part.visible);
+    visit(part.logit_mean), visit(part.logit_var), visit(part.visible), visit(part.logit_count);
   }
   visit(a.out);
   Outputs& o = a.outputs;
   visit(o.lse), visit(o.max_logit), visit(o.entropy), visit(o.max_weight), visit(o.logit_mean), visit(o.logit_var);
-  visit(o.visible);
+  visit(o.visible), visit(o.logit_count);
 }
 
 template <class Arguments>
@@ -264,6 +264,7 @@ ForwardArguments valid_forward(Generator& random, Arena& arena, Sizes& s) {
     p.weights =
         placed<MutableTensorView>(arena, 16, random.chance(0.5) ? dtype : DType::f32, Shape4{s.b, s.hq, s.nq, s.nk});
   }
+  if (random.chance(0.3)) p.logit_count = placed<MutableRowView>(arena, 18, DType::i64, Shape3{s.b, s.hq, s.nq});
   if (random.chance(0.3)) p.key_sums = placed<MutableRowView>(arena, 17, side, Shape3{s.b, s.hq, s.nk});
   if (random.chance(0.3)) p.key_sum_rows = random.chance(0.9) ? random.integer(0, 5) : wild_size(random);
   if (random.chance(0.3)) a.heads.resize(static_cast<std::size_t>((packed ? 2 : s.b) * s.hq));
@@ -372,7 +373,8 @@ MergeArguments random_merge(Generator& random, Arena& arena, bool& must_fail) {
                         {&Partial::max_weight, &Outputs::max_weight, side, chance()},
                         {&Partial::logit_mean, &Outputs::logit_mean, side, chance()},
                         {&Partial::logit_var, &Outputs::logit_var, side, chance()},
-                        {&Partial::visible, &Outputs::visible, DType::i64, chance()}};
+                        {&Partial::visible, &Outputs::visible, DType::i64, chance()},
+                        {&Partial::logit_count, &Outputs::logit_count, DType::i64, chance()}};
   int slot = 0;
   a.out = placed<MutableTensorView>(arena, slot++, dtype, shape);
   for (const Pair& pair : pairs) {
@@ -385,7 +387,7 @@ MergeArguments random_merge(Generator& random, Arena& arena, bool& must_fail) {
     part.out = placed<TensorView>(arena, slot++, random.chance(0.5) ? dtype : side, shape);
     for (const Pair& pair : pairs) {
       const bool needed = pair.wanted || pair.part == &Partial::lse ||
-                          (moments && (pair.part == &Partial::logit_mean || pair.part == &Partial::visible));
+                          (moments && (pair.part == &Partial::logit_mean || pair.part == &Partial::logit_count));
       if (needed || chance()) part.*pair.part = placed<RowView>(arena, slot, pair.dtype, rows);
       ++slot;
     }

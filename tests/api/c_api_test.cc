@@ -65,9 +65,10 @@ TEST(CApi, GivesWhatTheCppInterfaceGives) {
   keel_view* const c_rows[] = {&c.outputs.lse,        &c.outputs.max_logit,  &c.outputs.entropy,
                                &c.outputs.max_weight, &c.outputs.logit_mean, &c.outputs.logit_var};
   for (int i = 0; i < 6; ++i) *c_rows[i] = rows(c.more[5 + i].data());
-  Block weights, visible, key_sums;
+  Block weights, visible, logit_count, key_sums;
   c.outputs.weights = tensor(weights.data(), kScoreShape);
   c.outputs.visible = rows(visible.memory.data(), kRowShape, KEEL_I64);
+  c.outputs.logit_count = rows(logit_count.memory.data(), kRowShape, KEEL_I64);
   c.outputs.key_sums = rows(key_sums.data(), {kB, kHq, kNk});
   c.outputs.key_sum_rows = 2;
   c.ask_for_heads(std::ssize(c.head_list), c.head_list.data());
@@ -91,7 +92,7 @@ TEST(CApi, GivesWhatTheCppInterfaceGives) {
                .dropout = 0.3,
                .seed = 77,
                .threads = 1};
-  Block f_rows[6], f_weights, f_visible, f_key_sums;
+  Block f_rows[6], f_weights, f_visible, f_logit_count, f_key_sums;
   f.outputs = {.lse = f_rows[0].rows(),
                .max_logit = f_rows[1].rows(),
                .entropy = f_rows[2].rows(),
@@ -99,6 +100,7 @@ TEST(CApi, GivesWhatTheCppInterfaceGives) {
                .logit_mean = f_rows[4].rows(),
                .logit_var = f_rows[5].rows(),
                .visible = f_visible.rows(kRowShape, DType::i64),
+               .logit_count = f_logit_count.rows(kRowShape, DType::i64),
                .weights = f_weights.tensor(kScoreShape),
                .heads = f.head_list,
                .saturation_threshold = 0.4,
@@ -112,6 +114,7 @@ TEST(CApi, GivesWhatTheCppInterfaceGives) {
   EXPECT_EQ(key_sums.memory, f_key_sums.memory);
   EXPECT_NE(key_sums.memory, Block().memory);
   EXPECT_EQ(std::memcmp(visible.data(), f_visible.data(), 24 * 8), 0);
+  EXPECT_EQ(std::memcmp(logit_count.data(), f_logit_count.data(), 24 * 8), 0);
   for (std::size_t i = 0; i < c.head_list.size(); ++i) {
     EXPECT_EQ(c.head_list[i].max_logit, f.head_list[i].max_logit);
     EXPECT_EQ(c.head_list[i].mean_entropy, f.head_list[i].mean_entropy);
@@ -138,19 +141,21 @@ TEST(CApi, BackwardAndMergeGiveWhatTheCppInterfaceGives) {
   CMerge m;
   MergeCall cpp;
   for (int p = 0; p < 2; ++p) {
-    for (int i = 0; i < 8; ++i) {
+    for (int i = 0; i < 7; ++i) {
       for (int at = 0; at < 144; ++at) {
         m.blocks[p][i].data()[at] = cpp.part_blocks[p][i].data()[at] = std::cos(static_cast<float>(n++));
       }
     }
     for (int at = 0; at < 24; ++at) {
-      m.blocks[p][7].memory[at] = cpp.part_blocks[p][7].memory[at] = std::bit_cast<double>(std::int64_t{at + p});
+      for (const int i : {7, 8}) {
+        m.blocks[p][i].memory[at] = cpp.part_blocks[p][i].memory[at] = std::bit_cast<double>(std::int64_t{at + p + i});
+      }
     }
   }
   ASSERT_EQ(m(), KEEL_OK);
   cpp();
   EXPECT_EQ(m.out_block.memory, cpp.out_block.memory);
-  for (int i = 0; i < 7; ++i) EXPECT_EQ(m.row_blocks[i].memory, cpp.row_blocks[i].memory) << i;
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(m.row_blocks[i].memory, cpp.row_blocks[i].memory) << i;
 }
 
 TEST(CApi, GradientsAreAddedToWhatIsThere) {

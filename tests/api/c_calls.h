@@ -77,7 +77,7 @@ struct CBackward {
 };
 
 struct CMerge {
-  Block blocks[2][8], out_block, row_blocks[7];
+  Block blocks[2][9], out_block, row_blocks[8];
   keel_partial parts[2] = {part(blocks[0]), part(blocks[1])};
   keel_view out = tensor(out_block.data(), kOutShape);
   keel_outputs outputs;
@@ -88,9 +88,9 @@ struct CMerge {
   CMerge() {
     KEEL_INIT(&outputs);
     keel_view* const views[] = {&outputs.lse,        &outputs.max_logit, &outputs.entropy, &outputs.max_weight,
-                                &outputs.logit_mean, &outputs.logit_var, &outputs.visible};
-    for (int i = 0; i < 7; ++i) *views[i] = rows(row_blocks[i].data());
-    outputs.visible.dtype = KEEL_I64;
+                                &outputs.logit_mean, &outputs.logit_var, &outputs.visible, &outputs.logit_count};
+    for (int i = 0; i < 8; ++i) *views[i] = rows(row_blocks[i].data());
+    outputs.visible.dtype = outputs.logit_count.dtype = KEEL_I64;
   }
 
   static keel_partial part(Block* block) {
@@ -98,9 +98,9 @@ struct CMerge {
     KEEL_INIT(&p);
     p.out = tensor(block[0].data(), kOutShape);
     keel_view* const views[] = {&p.lse,        &p.max_logit, &p.entropy, &p.max_weight,
-                                &p.logit_mean, &p.logit_var, &p.visible};
-    for (int i = 0; i < 7; ++i) *views[i] = rows(block[i + 1].data());
-    p.visible.dtype = KEEL_I64;
+                                &p.logit_mean, &p.logit_var, &p.visible, &p.logit_count};
+    for (int i = 0; i < 8; ++i) *views[i] = rows(block[i + 1].data());
+    p.visible.dtype = p.logit_count.dtype = KEEL_I64;
     return p;
   }
 

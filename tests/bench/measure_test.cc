@@ -130,7 +130,8 @@ TEST(Scenarios, HaveABaselineWhereTheyCompare) {
 }
 
 TEST(Calls, ForcedTargetsAndReportsRun) {
-  for (const Reports reports : {Reports::nothing, Reports::usual, Reports::everything}) {
+  for (const Reports reports :
+       {Reports::nothing, Reports::usual, Reports::everything, Reports::key_sums, Reports::last_key_sums}) {
     for (const std::int64_t target : machine().target_bits) {
       Case c = tiny(20);
       c.mask = true;

@@ -286,6 +286,9 @@ std::string forward_mismatch(const Instance& instance, const Forward& run) {
   text += statistic_mismatch("logit_mean", m.logit_mean, e.logit_mean, t, Statistic::mean, counted);
   text += statistic_mismatch("logit_var", m.logit_var, e.logit_var, t, Statistic::variance, counted);
   if (m.visible.exists() && read(m.visible.rows()).values != e.visible.values) text += "visible: differs\n";
+  if (m.logit_count.exists() && read(m.logit_count.rows()).values != e.logit_count.values) {
+    text += "logit_count: differs\n";
+  }
   text += head_mismatch(p, outputs.heads, e, t, outputs.saturation_threshold, scores);
   return text;
 }

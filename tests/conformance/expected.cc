@@ -58,7 +58,8 @@ Expected compute_expected(const Instance& instance) {
   e.out = Dense({c.batch, c.q_heads, c.n_q, c.d_v});
   e.weights = Dense({c.batch, c.q_heads, c.n_q, c.n_k});
   e.key_sums = Dense({c.batch, c.q_heads, c.n_k, 1});
-  for (Dense* x : {&e.lse, &e.max_logit, &e.entropy, &e.max_weight, &e.logit_mean, &e.logit_var, &e.visible}) {
+  for (Dense* x :
+       {&e.lse, &e.max_logit, &e.entropy, &e.max_weight, &e.logit_mean, &e.logit_var, &e.visible, &e.logit_count}) {
     *x = Dense(rows);
   }
   p.out = e.out.tensor();
@@ -69,6 +70,7 @@ Expected compute_expected(const Instance& instance) {
                .logit_mean = e.logit_mean.rows(),
                .logit_var = e.logit_var.rows(),
                .visible = e.visible.rows(),
+               .logit_count = e.logit_count.rows(),
                .weights = e.weights.tensor(),
                .heads = {},
                .key_sums = e.key_sums.rows(),

@@ -271,7 +271,7 @@ ForwardMemory Instance::forward_memory() const {
     for (Array* rows : {&m.max_logit, &m.entropy, &m.max_weight, &m.logit_mean, &m.logit_var}) {
       *rows = row_array(c, side, placement_, c.n_q);
     }
-    m.visible = row_array(c, DType::i64, placement_, c.n_q);
+    for (Array* counts : {&m.visible, &m.logit_count}) *counts = row_array(c, DType::i64, placement_, c.n_q);
   }
   if (c.weights != Weights::none) {
     const Storage storage = c.out == Storage::packed ? Storage::bnhd : c.out;
@@ -296,6 +296,7 @@ Outputs ForwardMemory::outputs() const {
           .logit_mean = logit_mean.rows_or_none(),
           .logit_var = logit_var.rows_or_none(),
           .visible = visible.rows_or_none(),
+          .logit_count = logit_count.rows_or_none(),
           .weights = weights.tensor_or_none(),
           .heads = heads.span(),
           .key_sums = key_sums.rows_or_none(),
@@ -311,6 +312,7 @@ std::string ForwardMemory::outside_writes() const {
                                                       {"logit_mean", &logit_mean},
                                                       {"logit_var", &logit_var},
                                                       {"visible", &visible},
+                                                      {"logit_count", &logit_count},
                                                       {"weights", &weights},
                                                       {"key_sums", &key_sums}};
   for (const auto& [name, array] : all) {

@@ -13,7 +13,7 @@ struct ExpectedGradients;
 
 // Memory for one forward call's results, all of it painted.
 struct ForwardMemory {
-  Array out, lse, max_logit, entropy, max_weight, logit_mean, logit_var, visible, weights, key_sums;
+  Array out, lse, max_logit, entropy, max_weight, logit_mean, logit_var, visible, logit_count, weights, key_sums;
   std::int64_t key_sum_rows = 0;
   Items<HeadStatistics> heads;
 

@@ -126,6 +126,10 @@ TEST(Comparison, SeesWrongStatistics) {
     streaming_attention(q, k, v, out, options, outputs);
     store_at(outputs.visible, load_at(outputs.visible, 1, 1, 5) + 1, 1, 1, 5);
   });
+  expect_seen(full_case(), "logit_count", [](auto& q, auto& k, auto& v, auto& out, auto& options, auto& outputs) {
+    streaming_attention(q, k, v, out, options, outputs);
+    store_at(outputs.logit_count, load_at(outputs.logit_count, 1, 1, 5) + 1, 1, 1, 5);
+  });
   expect_seen(full_case(), "saturated", [](auto& q, auto& k, auto& v, auto& out, auto& options, auto& outputs) {
     streaming_attention(q, k, v, out, options, outputs);
     outputs.heads[3].saturated += 0.1;

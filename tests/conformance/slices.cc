@@ -53,8 +53,11 @@ struct Part {
 };
 
 using RowOutput = MutableRowView Outputs::*;
-constexpr RowOutput kRowOutputs[] = {&Outputs::lse,        &Outputs::max_logit, &Outputs::entropy, &Outputs::max_weight,
-                                     &Outputs::logit_mean, &Outputs::logit_var, &Outputs::visible};
+constexpr RowOutput kRowOutputs[] = {&Outputs::lse,        &Outputs::max_logit,  &Outputs::entropy,
+                                     &Outputs::max_weight, &Outputs::logit_mean, &Outputs::logit_var,
+                                     &Outputs::visible,    &Outputs::logit_count};
+
+bool is_count(RowOutput x) { return x == &Outputs::visible || x == &Outputs::logit_count; }
 
 template <std::size_t Rank>
 void copy(const BasicView<Rank, void*>& from, const BasicView<Rank, void*>& to) {
@@ -76,7 +79,7 @@ Part make_part(const MutableTensorView& out) {
   const DType sums = accumulation_dtype(out.dtype);
   const std::array<std::int64_t, 3> rows = {out.shape[0], out.shape[1], out.shape[2]};
   part.out = part.array(sums, out.shape);
-  for (const RowOutput x : kRowOutputs) part.outputs.*x = part.array(x == &Outputs::visible ? DType::i64 : sums, rows);
+  for (const RowOutput x : kRowOutputs) part.outputs.*x = part.array(is_count(x) ? DType::i64 : sums, rows);
   return part;
 }
 
@@ -89,7 +92,8 @@ Partial partial_of(const Part& part) {
           .max_weight = o.max_weight,
           .logit_mean = o.logit_mean,
           .logit_var = o.logit_var,
-          .visible = o.visible};
+          .visible = o.visible,
+          .logit_count = o.logit_count};
 }
 
 // A sink belongs to no key. It is a part of its own, for the rows that see any key.

@@ -71,9 +71,13 @@ void score_row(const Problem& p, const Copy<T>& q, const Copy<T>& k, const Entry
   }
 }
 
-// Mean and variance of scores, in two passes.
+// Mean and variance of scores, in two passes, and their number.
 template <class T>
-std::pair<T, T> moments_of(std::vector<T> s) {
+struct Moments {
+  T mean = 0, var = 0, count = 0;
+};
+template <class T>
+Moments<T> moments_of(std::vector<T> s) {
   if (!s.empty() && *std::max_element(s.begin(), s.end()) == -std::numeric_limits<T>::infinity()) return {NAN, NAN};
   std::erase_if(s, [](T x) { return x <= static_cast<T>(kMaskedScore); });
   if (s.empty()) return {};
@@ -81,7 +85,7 @@ std::pair<T, T> moments_of(std::vector<T> s) {
   for (const double x : s) sum += x - s[0];
   const auto n = static_cast<double>(s.size()), mean = sum / n;
   for (const double x : s) squares += (x - s[0] - mean) * (x - s[0] - mean);
-  return {static_cast<T>(s[0] + mean), static_cast<T>(squares / n)};
+  return {static_cast<T>(s[0] + mean), static_cast<T>(squares / n), static_cast<T>(n)};
 }
 
 template <class T>
@@ -152,7 +156,7 @@ void forward(Problem& p) {
         if (seen && (nan || m == -kInf)) l = std::numeric_limits<T>::quiet_NaN();
         const T lse = seen ? m + std::log(l) : -kInf;
         for (std::int64_t c = 0; c < p.d_v; ++c) store_at(p.out, seen ? o[c] / l : T{0}, b, h, iq, c);
-        const auto [mean, var] = moments_of(x.s);
+        const auto [mean, var, counted] = moments_of(x.s);
         const auto put = [&](const MutableRowView& view, T value) {
           if (view.given()) store_at(view, seen ? value : T{0}, b, h, iq);
         };
@@ -163,6 +167,7 @@ void forward(Problem& p) {
         put(out.logit_mean, mean);
         put(out.logit_var, var);
         put(out.visible, static_cast<T>(n));
+        put(out.logit_count, counted);
         for (std::size_t j = 0; j < n && i >= first_summed_row(entry, out.key_sum_rows); ++j) {
           sums[static_cast<std::size_t>(x.keys[j])] += std::exp(x.s[j] - m) / l;
         }

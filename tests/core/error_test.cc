@@ -264,6 +264,7 @@ TEST(Errors, OfTheOutputs) {
       {"[attention] logit_var: expected dtype f32, got i64",
        [](F& f) { f.outputs.logit_var = f.more[0].rows(kRowShape, DType::i64); }},
       {"[attention] visible: expected dtype i64, got f32", [](F& f) { f.outputs.visible = f.more[0].rows(); }},
+      {"[attention] logit_count: expected dtype i64, got f32", [](F& f) { f.outputs.logit_count = f.more[0].rows(); }},
       {"[attention] weights: expected dtype f32, got f64",
        [](F& f) { f.outputs.weights = f.more[0].tensor(kScoreShape, DType::f64); }},
       {"[attention] weights: expected shape (B, H_q, N_q, N_k) = (2, 4, 3, 5), got (2, 1, 3, 5)",
@@ -468,10 +469,12 @@ TEST(Errors, OfStatisticsThatAPartOfAMergeLacks) {
        [](M& m) { m.parts[0].logit_var = {}; }},
       {"[merge] parts[0].visible: expected a view, as visible is asked for, got none",
        [](M& m) { m.parts[0].visible = {}; }},
-      {"[merge] parts[0].visible: expected a view, as logit_mean is asked for, got none",
-       [](M& m) { m.outputs.visible = {}, m.parts[0].visible = {}; }},
-      {"[merge] parts[0].visible: expected a view, as logit_var is asked for, got none",
-       [](M& m) { m.outputs.visible = m.outputs.logit_mean = {}, m.parts[0].visible = {}; }},
+      {"[merge] parts[0].logit_count: expected a view, as logit_count is asked for, got none",
+       [](M& m) { m.parts[0].logit_count = {}; }},
+      {"[merge] parts[0].logit_count: expected a view, as logit_mean is asked for, got none",
+       [](M& m) { m.outputs.logit_count = {}, m.parts[0].logit_count = {}; }},
+      {"[merge] parts[0].logit_count: expected a view, as logit_var is asked for, got none",
+       [](M& m) { m.outputs.logit_count = m.outputs.logit_mean = {}, m.parts[0].logit_count = {}; }},
   });
   M m;
   m.outputs = {};

@@ -77,7 +77,7 @@ struct BackwardCall {
 };
 
 struct MergeCall {
-  Block part_blocks[2][8], out_block, row_blocks[7];
+  Block part_blocks[2][9], out_block, row_blocks[8];
   std::vector<Partial> parts = {part(0), part(1)};
   MutableTensorView out = out_block.tensor(kOutShape);
   Outputs outputs = {.lse = row_blocks[0].rows(),
@@ -86,7 +86,8 @@ struct MergeCall {
                      .max_weight = row_blocks[3].rows(),
                      .logit_mean = row_blocks[4].rows(),
                      .logit_var = row_blocks[5].rows(),
-                     .visible = row_blocks[6].rows(kRowShape, DType::i64)};
+                     .visible = row_blocks[6].rows(kRowShape, DType::i64),
+                     .logit_count = row_blocks[7].rows(kRowShape, DType::i64)};
   int threads = 0;
   std::vector<HeadStatistics> heads = std::vector<HeadStatistics>(kB * kHq);  // for a test that asks for them
 
@@ -102,7 +103,8 @@ struct MergeCall {
             .max_weight = blocks[4].rows(),
             .logit_mean = blocks[5].rows(),
             .logit_var = blocks[6].rows(),
-            .visible = blocks[7].rows(kRowShape, DType::i64)};
+            .visible = blocks[7].rows(kRowShape, DType::i64),
+            .logit_count = blocks[8].rows(kRowShape, DType::i64)};
   }
 };
 

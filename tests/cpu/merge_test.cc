@@ -31,7 +31,7 @@ using conformance::Placement;
 using Shape4 = std::array<std::int64_t, 4>;
 using Shape3 = std::array<std::int64_t, 3>;
 
-// What rows have, `visible` last.
+// What rows have, counts last.
 struct Statistic {
   const char* name;
   RowView Partial::*part;
@@ -43,8 +43,11 @@ constexpr Statistic kStatistics[] = {{"lse", &Partial::lse, &Outputs::lse},
                                      {"max_weight", &Partial::max_weight, &Outputs::max_weight},
                                      {"logit_mean", &Partial::logit_mean, &Outputs::logit_mean},
                                      {"logit_var", &Partial::logit_var, &Outputs::logit_var},
-                                     {"visible", &Partial::visible, &Outputs::visible}};
-constexpr std::size_t kCount = std::size(kStatistics), kVisible = kCount - 1;
+                                     {"visible", &Partial::visible, &Outputs::visible},
+                                     {"logit_count", &Partial::logit_count, &Outputs::logit_count}};
+constexpr std::size_t kCount = std::size(kStatistics), kMean = 4, kVar = 5, kVisible = 6, kLogitCount = 7;
+
+bool is_count(std::size_t statistic) { return statistic >= kVisible; }
 
 Shape4 random_strides(Generator& random, const Shape4& s) {
   switch (random.integer(0, 4)) {
@@ -136,7 +139,7 @@ class Call {
   }
   Array row(std::size_t s, unsigned char paint) {
     const Shape3 shape = {shape_[0], shape_[1], shape_[2]};
-    return Array::with_strides<3>(s == kVisible ? DType::i64 : side_, shape, random_strides(random_, shape), paint,
+    return Array::with_strides<3>(is_count(s) ? DType::i64 : side_, shape, random_strides(random_, shape), paint,
                                   placement_);
   }
 
@@ -151,9 +154,9 @@ class Call {
     if (dtype_ == DType::f32 && random_.chance(0.3)) dtype = random_.pick({DType::f16, DType::bf16});
     part.out = tensor(dtype, Array::kNan);
     part.out.fill([&](auto...) { return special(random_.normal(), spread_ == 1.0 ? 2e-3 : 0.0); });
-    const bool moments = wanted_[4] || wanted_[5];
+    const bool moments = wanted_[kMean] || wanted_[kVar];
     for (std::size_t s = 0; s < kCount; ++s) {
-      const bool needed = s == 0 || wanted_[s] || (moments && s >= 4);
+      const bool needed = s == 0 || wanted_[s] || (moments && (s == kMean || s == kLogitCount));
       if (needed || random_.chance(0.3)) part.rows[s] = row(s, Array::kNan);
     }
     part.rows[0].fill([&](auto...) {
@@ -170,10 +173,11 @@ class Call {
     numbers(1, true, [&] { return 5.0 * random_.normal(); });
     numbers(2, false, [&] { return std::fabs(random_.normal()); });
     numbers(3, false, [&] { return random_.uniform(); });
-    numbers(4, true, [&] { return 5.0 * random_.normal(); });
-    numbers(5, true, [&] { return std::fabs(5.0 * random_.normal()); });
-    if (part.rows[kVisible].exists()) {
-      part.rows[kVisible].fill(
+    numbers(kMean, true, [&] { return 5.0 * random_.normal(); });
+    numbers(kVar, true, [&] { return std::fabs(5.0 * random_.normal()); });
+    for (const std::size_t counts : {kVisible, kLogitCount}) {
+      if (!part.rows[counts].exists()) continue;
+      part.rows[counts].fill(
           [&](auto...) { return static_cast<double>(random_.chance(0.1) ? 0 : random_.integer(1, 5000)); });
     }
   }
@@ -261,7 +265,7 @@ void expect_near(const Call& call, const Expected& e) {
     for (std::size_t at = 0; at < got.values.size(); ++at) {
       const double want = e.rows[s].values[at];
       if (is_special(want, got.values[at])) continue;
-      const double allowed = s == kVisible ? 0.0 : 64.0 * t.eps * (1.0 + std::fabs(want));
+      const double allowed = is_count(s) ? 0.0 : 64.0 * t.eps * (1.0 + std::fabs(want));
       ASSERT_LE(std::fabs(got.values[at] - want), allowed) << "at " << at << ": expected " << want;
     }
   }

@@ -52,7 +52,7 @@ struct Mask {
 
 // Every result of one call.
 struct Results {
-  Dense out, weights, lse, max_logit, entropy, max_weight, logit_mean, logit_var, visible;
+  Dense out, weights, lse, max_logit, entropy, max_weight, logit_mean, logit_var, visible, logit_count;
 };
 
 struct Inputs {
@@ -70,10 +70,11 @@ inline Results attend(const Forward& forward, const Inputs& x, const Options& op
   Results r;
   r.out = Dense({rows_shape[0], rows_shape[1], rows_shape[2], x.v.shape[3]});
   r.weights = Dense({rows_shape[0], rows_shape[1], rows_shape[2], x.k.shape[2]});
-  for (Dense* y : {&r.lse, &r.max_logit, &r.entropy, &r.max_weight, &r.logit_mean, &r.logit_var, &r.visible}) {
+  for (Dense* y :
+       {&r.lse, &r.max_logit, &r.entropy, &r.max_weight, &r.logit_mean, &r.logit_var, &r.visible, &r.logit_count}) {
     *y = Dense(rows_shape);
   }
-  std::vector<std::int64_t> visible(r.visible.values.size());
+  std::vector<std::int64_t> visible(r.visible.values.size()), logit_count(visible.size());
   const std::array<std::int64_t, 3> shape = {rows_shape[0], rows_shape[1], rows_shape[2]};
   forward(view(x.q), view(x.k), view(x.v), r.out.tensor(), options,
           {.lse = r.lse.rows(),
@@ -83,8 +84,10 @@ inline Results attend(const Forward& forward, const Inputs& x, const Options& op
            .logit_mean = r.logit_mean.rows(),
            .logit_var = r.logit_var.rows(),
            .visible = row_view(visible.data(), shape),
+           .logit_count = row_view(logit_count.data(), shape),
            .weights = r.weights.tensor()});
   r.visible.values.assign(visible.begin(), visible.end());
+  r.logit_count.values.assign(logit_count.begin(), logit_count.end());
   return r;
 }
 
@@ -140,6 +143,7 @@ inline void expect_same(const Results& got, const Results& want, double toleranc
   compare("logit_mean", got.logit_mean, want.logit_mean);
   compare("logit_var", got.logit_var, want.logit_var);
   compare("visible", got.visible, want.visible);
+  compare("logit_count", got.logit_count, want.logit_count);
 }
 
 }  // namespace keel::semantics

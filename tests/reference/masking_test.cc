@@ -13,7 +13,7 @@ void expect_masked_row(const Results& r, std::int64_t b, std::int64_t h, std::in
   for (std::int64_t j = 0; j < r.weights.shape[3]; ++j) EXPECT_EQ(r.weights.at(b, h, i, j), 0.0);
   EXPECT_EQ(r.lse.at(b, h, i), -INFINITY);
   EXPECT_EQ(r.max_logit.at(b, h, i), -INFINITY);
-  for (const Dense* x : {&r.entropy, &r.max_weight, &r.logit_mean, &r.logit_var, &r.visible}) {
+  for (const Dense* x : {&r.entropy, &r.max_weight, &r.logit_mean, &r.logit_var, &r.visible, &r.logit_count}) {
     EXPECT_EQ(x->at(b, h, i), 0.0);
   }
 }

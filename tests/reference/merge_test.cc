@@ -18,7 +18,7 @@ void PrintTo(const MergeRun& run, std::ostream* stream) { *stream << run.name; }
 struct Part {
   double out, lse;
   double max_logit = 0.0, entropy = 0.0, max_weight = 0.0, logit_mean = 0.0, logit_var = 0.0;
-  std::int64_t visible = 1;
+  std::int64_t visible = 1, logit_count = 1;
 
   Partial views() const {
     const auto row = [](const auto& x) { return row_view(&x, {1, 1, 1}); };
@@ -29,7 +29,8 @@ struct Part {
             .max_weight = row(max_weight),
             .logit_mean = row(logit_mean),
             .logit_var = row(logit_var),
-            .visible = row(visible)};
+            .visible = row(visible),
+            .logit_count = row(logit_count)};
   }
   MutableTensorView out_view() { return keel::view(&out, {1, 1, 1, 1}); }
   Outputs outputs() {
@@ -40,7 +41,8 @@ struct Part {
             .max_weight = row(max_weight),
             .logit_mean = row(logit_mean),
             .logit_var = row(logit_var),
-            .visible = row(visible)};
+            .visible = row(visible),
+            .logit_count = row(logit_count)};
   }
 };
 
@@ -52,7 +54,7 @@ class Merge : public testing::TestWithParam<MergeRun> {
   static Part merged(const std::vector<Part>& list) {
     std::vector<Partial> parts;
     for (const Part& part : list) parts.push_back(part.views());
-    Part result{7.0, 7.0, 7.0, 7.0, 7.0, 7.0, 7.0, 7};
+    Part result{7.0, 7.0, 7.0, 7.0, 7.0, 7.0, 7.0, 7, 7};
     merge(parts, result.out_view(), result.outputs());
     return result;
   }
@@ -65,7 +67,7 @@ TEST_P(Merge, WeighsByTheExponentialOfLse) {
 }
 
 TEST_P(Merge, OfOnePartIsThatPart) {
-  const Part r = merged({{2.5, -3.0, 0.5, 0.25, 0.75, -1.0, 2.0, 4}});
+  const Part r = merged({{2.5, -3.0, 0.5, 0.25, 0.75, -1.0, 2.0, 4, 3}});
   EXPECT_EQ(r.out, 2.5);
   EXPECT_EQ(r.lse, -3.0);
   EXPECT_EQ(r.max_logit, 0.5);
@@ -74,11 +76,12 @@ TEST_P(Merge, OfOnePartIsThatPart) {
   EXPECT_EQ(r.logit_mean, -1.0);
   EXPECT_EQ(r.logit_var, 2.0);
   EXPECT_EQ(r.visible, 4);
+  EXPECT_EQ(r.logit_count, 3);
 }
 
 TEST_P(Merge, IgnoresAPartThatSawNoKeyWhateverItHolds) {
   for (const double x : {0.0, std::nan(""), HUGE_VAL}) {
-    const Part r = merged({{x, -INFINITY, x, x, x, x, x, 5}, {2.0, 1.0, 3.0, 0.5, 0.25, 4.0, 6.0, 2}});
+    const Part r = merged({{x, -INFINITY, x, x, x, x, x, 5, 5}, {2.0, 1.0, 3.0, 0.5, 0.25, 4.0, 6.0, 2, 1}});
     EXPECT_EQ(r.out, 2.0);
     EXPECT_EQ(r.lse, 1.0);
     EXPECT_EQ(r.max_logit, 3.0);
@@ -87,6 +90,7 @@ TEST_P(Merge, IgnoresAPartThatSawNoKeyWhateverItHolds) {
     EXPECT_EQ(r.logit_mean, 4.0);
     EXPECT_EQ(r.logit_var, 6.0);
     EXPECT_EQ(r.visible, 2);
+    EXPECT_EQ(r.logit_count, 1);
   }
 }
 
@@ -100,6 +104,7 @@ TEST_P(Merge, OfPartsThatSawNoKeyIsAFullyMaskedRow) {
   EXPECT_EQ(r.logit_mean, 0.0);
   EXPECT_EQ(r.logit_var, 0.0);
   EXPECT_EQ(r.visible, 0);
+  EXPECT_EQ(r.logit_count, 0);
 }
 
 TEST_P(Merge, KeepsNan) {
@@ -118,7 +123,8 @@ TEST_P(Merge, KeepsNan) {
   EXPECT_TRUE(std::isnan(alone.out));
   EXPECT_TRUE(std::isnan(alone.lse));
   for (const bool first : {true, false}) {  // of statistics, wherever it stands, however little it weighs
-    const Part nan{1.0, -2000.0, NAN, NAN, NAN, NAN, NAN, 1}, plain{1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1};
+    const Part nan{1.0, -2000.0, NAN, NAN, NAN, NAN, NAN, 1, first ? 1 : 0},
+        plain{1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1};
     const Part r = first ? merged({nan, plain}) : merged({plain, nan});
     EXPECT_TRUE(std::isnan(r.max_logit));
     EXPECT_TRUE(std::isnan(r.entropy));
@@ -148,19 +154,23 @@ TEST_P(Merge, EntropyAndMaxWeightAreThoseOfTheWeightsTogether) {
   EXPECT_NEAR(r.max_weight, 0.375, 1e-15);
 }
 
-TEST_P(Merge, MomentsAreWeighedByTheNumberOfKeys) {
-  // {1, 3} and {2, 5, 8}, and a part whose sink alone was seen
-  const Part r = merged({{0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 1.0, 2},
-                         {0.0, 9.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0},
-                         {0.0, 5.0, 0.0, 0.0, 0.0, 5.0, 6.0, 3}});
+TEST_P(Merge, MomentsAreWeighedByTheNumberOfScores) {
+  // {1, 3} and four masked by a number; a sink alone; {2, 5, 8}; nothing but such masks
+  const Part r = merged({{0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 1.0, 6, 2},
+                         {0.0, 9.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0},
+                         {0.0, 5.0, 0.0, 0.0, 0.0, 5.0, 6.0, 3, 3},
+                         {0.0, -1e30, -1e30, 0.0, 0.0, 0.0, 0.0, 5, 0}});
   EXPECT_NEAR(r.logit_mean, 3.8, 1e-15);
   EXPECT_NEAR(r.logit_var, (2.8 * 2.8 + 0.8 * 0.8 + 1.8 * 1.8 + 1.2 * 1.2 + 4.2 * 4.2) / 5.0, 1e-14);
-  EXPECT_EQ(r.visible, 5);
-  const Part equal =
-      merged({{0.0, 0.0, 0.0, 0.0, 0.0, 1e15 + 0.3, 0.0, 3}, {0.0, 0.0, 0.0, 0.0, 0.0, 1e15 + 0.3, 0.0, 7}});
+  EXPECT_EQ(r.visible, 14);
+  EXPECT_EQ(r.logit_count, 5);
+  const auto moments = [](double mean, double var, std::int64_t count) {
+    return Part{.out = 0.0, .lse = 0.0, .logit_mean = mean, .logit_var = var, .logit_count = count};
+  };
+  const Part equal = merged({moments(1e15 + 0.3, 0.0, 3), moments(1e15 + 0.3, 0.0, 7)});
   EXPECT_EQ(equal.logit_mean, 1e15 + 0.3);
   EXPECT_EQ(equal.logit_var, 0.0);
-  const Part infinite = merged({{0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 3}, {0.0, 0.0, 0.0, 0.0, 0.0, -INFINITY, NAN, 7}});
+  const Part infinite = merged({moments(1.0, 0.0, 3), moments(-INFINITY, NAN, 7)});
   EXPECT_EQ(infinite.logit_mean, -INFINITY);
   EXPECT_TRUE(std::isnan(infinite.logit_var));
 }
@@ -195,7 +205,8 @@ TEST_P(Merge, TakesPartsInFloatForSixteenBitResultsAndTheOtherWayRound) {
 }
 
 TEST_P(Merge, InPlaceOfAPartGivesTheSame) {
-  const std::vector<Part> list = {{2.0, 0.5, 0.4, 0.3, 0.2, 0.1, 1.5, 3}, {1.0, 0.25, 0.6, 0.1, 0.3, 0.7, 2.5, 5}};
+  const std::vector<Part> list = {{2.0, 0.5, 0.4, 0.3, 0.2, 0.1, 1.5, 3, 2},
+                                  {1.0, 0.25, 0.6, 0.1, 0.3, 0.7, 2.5, 5, 4}};
   const Part expected = merged(list);
   for (const std::size_t place : {0, 1}) {
     std::vector<Part> parts = list;
@@ -210,16 +221,18 @@ TEST_P(Merge, InPlaceOfAPartGivesTheSame) {
     EXPECT_EQ(r.logit_mean, expected.logit_mean);
     EXPECT_EQ(r.logit_var, expected.logit_var);
     EXPECT_EQ(r.visible, expected.visible);
+    EXPECT_EQ(r.logit_count, expected.logit_count);
   }
 }
 
 // What attend() gives, with memory of the dtypes that merge() wants.
 struct Merged {
   Results r;
-  std::vector<std::int64_t> visible;
+  std::vector<std::int64_t> visible, logit_count;
 
   explicit Merged(Results results) : r(std::move(results)) {
     visible.assign(r.visible.values.begin(), r.visible.values.end());
+    logit_count.assign(r.logit_count.values.begin(), r.logit_count.values.end());
   }
   Partial views() const {
     return {.out = view(r.out),
@@ -229,7 +242,8 @@ struct Merged {
             .max_weight = rows(r.max_weight),
             .logit_mean = rows(r.logit_mean),
             .logit_var = rows(r.logit_var),
-            .visible = row_view(visible.data(), rows(r.lse).shape)};
+            .visible = row_view(visible.data(), rows(r.lse).shape),
+            .logit_count = row_view(logit_count.data(), rows(r.lse).shape)};
   }
   Outputs outputs() {
     return {.lse = r.lse.rows(),
@@ -238,19 +252,23 @@ struct Merged {
             .max_weight = r.max_weight.rows(),
             .logit_mean = r.logit_mean.rows(),
             .logit_var = r.logit_var.rows(),
-            .visible = row_view(visible.data(), rows(r.lse).shape)};
+            .visible = row_view(visible.data(), rows(r.lse).shape),
+            .logit_count = row_view(logit_count.data(), rows(r.lse).shape)};
   }
 };
 
-// Keys split by a mask, some rows of a part and one of all parts seeing nothing; the first part has the sinks.
+// Keys split by a mask, some rows of a part and one of all parts seeing nothing; the first part has the sinks. Every
+// eleventh key is masked by a number, which leaves it out of the moments.
 TEST_P(Merge, OfManyPartsIsTheWholeWithEveryStatistic) {
   const std::int64_t keys = 50, parts = 7;
   const Inputs x = random_inputs(2, 2, 1, 6, keys, 4, 3);
   const std::vector<double> sinks = {0.5, -0.3};
   for (const bool sinking : {false, true}) {
     const auto seen = [&](std::int64_t h, std::int64_t i, std::int64_t j) { return i != 4 && (j + h) % 3 != 1; };
+    Dense low({1, 1, 1, keys});
+    for (std::int64_t j = 0; j < keys; j += 11) low.at(0, 0, 0, j) = -1e30;
     const auto options = [&](const Mask& mask, bool sink) {
-      Options o{.mask = mask.view()};
+      Options o{.mask = mask.view(), .bias = view(low)};
       if (sink) o.sinks = heads(sinks);
       return o;
     };
@@ -278,6 +296,7 @@ TEST_P(Merge, OfManyPartsIsTheWholeWithEveryStatistic) {
     }
     merge(views, got.r.out.tensor(), got.outputs());
     got.r.visible.values.assign(got.visible.begin(), got.visible.end());
+    got.r.logit_count.values.assign(got.logit_count.begin(), got.logit_count.end());
     expect_same(got.r, whole);
   }
 }

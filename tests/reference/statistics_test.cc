@@ -45,6 +45,7 @@ TEST_P(Statistics, FollowTheirDefinitions) {
         EXPECT_NEAR(r.logit_mean.at(b, h, i), mean, 1e-12);
         EXPECT_NEAR(r.logit_var.at(b, h, i), var, 1e-12);
         EXPECT_EQ(r.visible.at(b, h, i), n);
+        EXPECT_EQ(r.logit_count.at(b, h, i), n);
       }
     }
   }
@@ -141,10 +142,14 @@ TEST_P(Statistics, ScoresAtOrBelowMinus2To64AreLeftOutOfTheMoments) {
   EXPECT_NEAR(r.logit_mean.values[0], 2.0, 1e-12);
   EXPECT_NEAR(r.logit_var.values[0], 1.0, 1e-12);
   EXPECT_EQ(r.visible.values[0], 6.0);
+  EXPECT_EQ(r.logit_count.values[0], 2.0);
   x.k.values = {0.0, -0x1p63, 0.0, -0x1p63, 0.0, -0x1p63};
   const Results above = attend(x, {.scale = 1.0});
   EXPECT_NEAR(above.logit_mean.values[0], -0x1p62, 1e-12 * 0x1p62);
   EXPECT_NEAR(above.logit_var.values[0], 0x1p124, 1e-12 * 0x1p124);
+  EXPECT_EQ(above.logit_count.values[0], 6.0);
+  x.k.values = {-1e30, -1e30, NAN, -1e30, -1e30, -1e30};  // a NaN is not left out
+  EXPECT_EQ(attend(x, {.scale = 1.0}).logit_count.values[0], 1.0);
 }
 
 TEST_P(Statistics, MomentsOfARowWithNoOtherScoreAreZero) {
@@ -157,6 +162,7 @@ TEST_P(Statistics, MomentsOfARowWithNoOtherScoreAreZero) {
       EXPECT_EQ(r.logit_mean.values[i], 0.0);
       EXPECT_EQ(r.logit_var.values[i], 0.0);
       EXPECT_EQ(r.visible.values[i], 5.0);
+      EXPECT_EQ(r.logit_count.values[i], 0.0);
       EXPECT_NEAR(r.entropy.values[i], std::log(5.0), 1e-12);
     }
   }

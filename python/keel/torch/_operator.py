@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from keel import _core
+from keel._attention import COUNTS
 from keel._attention import STATISTICS as _STATISTICS
 from keel._backward import Gradients
 from keel._options import TABLE
@@ -57,7 +58,7 @@ _SOURCES = [
     [i for i in _TENSORS if TABLE[ARGUMENTS[i].option].gradient == gradient] for gradient in Gradients._fields[3:]
 ]
 
-STATISTICS = _STATISTICS[:-1]  # rows of the third result; visible is the 4th
+STATISTICS = tuple(name for name in _STATISTICS if name not in COUNTS)  # rows of the third result; visible is the 4th
 
 _SCHEMA = ", ".join(f"{argument.type} {argument.name}" for argument in ARGUMENTS)
 torch.library.define(
@@ -130,7 +131,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, 
     out, lse, rows, visible = results
     outputs = {"lse": lse}
     if statistics:
-        outputs.update(zip(_STATISTICS, (*rows.unbind(0), visible)))
+        outputs.update(zip((*STATISTICS, "visible"), (*rows.unbind(0), visible)))
     _core.attention(q, k, v, out, _given(options), outputs)
     return results
 
