@@ -170,7 +170,7 @@ def explain(q: Any, k: Any, v: Any, **options: Unpack[ArrayOptions]) -> str:
     >>> import keel, numpy as np
     >>> x = np.zeros((1, 8, 1024, 64), np.float32)
     >>> print(keel.explain(x, x, x, causal=True))  # doctest: +ELLIPSIS
-    kernel ...
+    backend ...
     """
     prepare("attention", options)
     return _core.explain(q, k, v, options)

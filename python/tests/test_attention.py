@@ -181,7 +181,8 @@ def test_dropout_is_a_function_of_the_seed():
 def test_statistics_follow_their_definitions():
     q, k, v = arrays((2, 3, 6, 8), (2, 3, 9, 8), (2, 3, 9, 8), dtype=np.float64)
     q = 4 * q
-    _, _, p, stats = keel.attention(q, k, v, return_weights=True, return_stats=True)
+    result = keel.attention(q, k, v, return_weights=True, return_stats=True)
+    p, stats = result.weights, result.stats
     s = q @ k.swapaxes(-1, -2) / np.sqrt(8)
     entropy = -(p * np.log(p)).sum(-1)
     np.testing.assert_allclose(stats.max_logit, s.max(-1))

@@ -101,7 +101,7 @@ CASES = [
         "lengths_too_many",
         dict(k_lengths=[4, 4]),
         ValueError,
-        "k_lengths: expected one length a batch entry (1), got 2",
+        "k_lengths: expected one length per batch entry (1), got 2",
         "",
     ),
     ("lengths_of_floats", dict(k_lengths=np.ones(1)), TypeError, "k_lengths: expected integers, got float64", ""),
