@@ -22,7 +22,7 @@ def main(root):
     for path in (root / "tests").rglob("CMakeLists.txt"):
         tests.update(ADDED.findall(path.read_text(encoding="utf-8")))
     named = offences = 0
-    for path in sorted((root / "docs").glob("*.md")):
+    for path in sorted([*root.glob("*.md"), *root.glob("docs/*.md")]):
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             for name in NAMED.findall(line):
                 named += 1
