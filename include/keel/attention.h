@@ -94,8 +94,12 @@ struct Options {
   double dropout = 0.0;
   std::uint64_t seed = 0;
 
-  // At most this many threads; 0 means all the machine has.
+  // At most this many threads; 0 means all the machine has. Means nothing on a GPU.
   int threads = 0;
+
+  // On a CUDA device: the cudaStream_t on which the work is queued, null for the default one. The call returns without
+  // waiting for it.
+  void* stream = nullptr;
 };
 
 // Per (batch entry, query head), over the rows that see at least one key.
@@ -182,8 +186,10 @@ struct Partial {
 // exactly the view of the same in a part: merge({acc, next}, acc.out, …) adds to acc in place.
 //
 // A sink belongs to no key: give it to one part only, or as a part of its own (out 0, lse = sink).
+//
+// `threads` and `stream` as in Options.
 KEEL_API void merge(std::span<const Partial> parts, const MutableTensorView& out, const Outputs& outputs = {},
-                    int threads = 0);
+                    int threads = 0, void* stream = nullptr);
 
 // How attention() or attention_backward() would serve this call: backend, kernel, tiles, threads, workspace, and why.
 // Data is not read, and pointers may be null.

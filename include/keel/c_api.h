@@ -94,6 +94,7 @@ typedef struct keel_options {
   keel_view alibi, sinks;         /* per head */
   double dropout;
   uint64_t seed;
+  void* stream; /* on a CUDA device: the cudaStream_t on which the work is queued */
 } keel_options;
 
 typedef struct keel_head_statistics {

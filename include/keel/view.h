@@ -60,9 +60,9 @@ struct ListView : BasicView<1, const void*> {
   ListView(std::convertible_to<std::span<const std::int64_t>> auto const& values)
       : ListView(std::span<const std::int64_t>(values).data(), std::span<const std::int64_t>(values).size()) {}
 
-  bool empty() const { return shape[0] == 0; }
-  std::int64_t size() const { return shape[0]; }
-  std::int64_t operator[](std::int64_t i) const {  // on the CPU
+  constexpr bool empty() const { return shape[0] == 0; }
+  constexpr std::int64_t size() const { return shape[0]; }
+  constexpr std::int64_t operator[](std::int64_t i) const {  // where the list lies
     return static_cast<const std::int64_t*>(data)[i * strides[0]];
   }
 };

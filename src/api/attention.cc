@@ -54,9 +54,10 @@ void attention_backward(const BackwardInputs& inputs, const Gradients& gradients
   });
 }
 
-void merge(std::span<const Partial> parts, const MutableTensorView& out, const Outputs& outputs, int threads) {
+void merge(std::span<const Partial> parts, const MutableTensorView& out, const Outputs& outputs, int threads,
+           void* stream) {
   run(no_memory_for_merge, [&] {
-    const MergeProblem problem = make_merge_problem(parts, out, outputs, threads);
+    const MergeProblem problem = make_merge_problem(parts, out, outputs, threads, stream);
     make_plan(problem, backends(), {.resources = resources()}).execute();
   });
 }

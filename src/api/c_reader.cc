@@ -111,6 +111,7 @@ Options Reader::options(const keel_options* from) const {
   options.dropout = o.dropout;
   options.seed = o.seed;
   options.threads = o.threads;
+  options.stream = o.stream;
   return options;
 }
 

@@ -7,7 +7,7 @@ namespace keel {
 
 // Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"): four random words from a counter and a
 // key.
-inline std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) {
+constexpr std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t a = std::uint64_t{0xD2511F53} * counter[0];
     const std::uint64_t b = std::uint64_t{0xCD9E8D57} * counter[2];
@@ -29,13 +29,13 @@ struct Dropout {
   double factor = 1.0;
   std::array<std::uint32_t, 2> key{};
 
-  Dropout(double probability, std::uint64_t seed)
+  constexpr Dropout(double probability, std::uint64_t seed)
       : threshold(static_cast<std::uint64_t>(probability * 0x1p32 + 0.5)),
         factor(probability < 1.0 ? 1.0 / (1.0 - probability) : 0.0),
         key{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)} {}
 
   // 0 or `factor`
-  double multiplier(std::int64_t entry, std::int64_t head, std::int64_t query, std::int64_t j) const {
+  constexpr double multiplier(std::int64_t entry, std::int64_t head, std::int64_t query, std::int64_t j) const {
     const auto words = philox({static_cast<std::uint32_t>(16 * (j / 64) + j % 16), static_cast<std::uint32_t>(query),
                                static_cast<std::uint32_t>(head), static_cast<std::uint32_t>(entry)},
                               key);

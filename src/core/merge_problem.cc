@@ -65,7 +65,7 @@ void check_outputs(Checker& check, const Outputs& outputs, DType accumulation,
 }  // namespace
 
 MergeProblem make_merge_problem(std::span<const Partial> parts, const MutableTensorView& out, const Outputs& outputs,
-                                int threads) {
+                                int threads, void* stream) {
   Checker check("merge", Pointers::checked, out.device);
   if (parts.empty()) check.refuse("parts: expected at least one, got none");
   check.floating("out", out);
@@ -101,7 +101,7 @@ MergeProblem make_merge_problem(std::span<const Partial> parts, const MutableTen
   if (threads < 0) check.refuse("threads: expected at least 0, got ", threads);
   check.check_memory();
 
-  MergeProblem problem{{parts.begin(), parts.end()}, out, outputs, threads, count(layout_of(parts.front().lse))};
+  MergeProblem problem{{parts.begin(), parts.end()}, out, outputs, threads, stream, count(layout_of(parts.front().lse))};
   tidy(problem.out);
   for (const RowStatistic& statistic : kStatistics) tidy(problem.outputs.*statistic.result);
   for (Partial& part : problem.parts) {

@@ -46,6 +46,7 @@ struct MergeProblem {
   MutableTensorView out;
   Outputs outputs;  // lse and row statistics alone
   int threads = 0;
+  void* stream = nullptr;
   std::int64_t rows = 0;  // B·H·N_q
 };
 
@@ -58,7 +59,7 @@ Problem make_problem(const TensorView& q, const TensorView& k, const TensorView&
 BackwardProblem make_backward_problem(const BackwardInputs& inputs, const Gradients& gradients, const Options& options,
                                       Pointers pointers = Pointers::checked);
 MergeProblem make_merge_problem(std::span<const Partial> parts, const MutableTensorView& out, const Outputs& outputs,
-                                int threads);
+                                int threads, void* stream = nullptr);
 
 // The same as kernels take it, into a call that is all defaults.
 void describe(const Problem& problem, Call& call);

@@ -17,7 +17,7 @@ struct Entry {
 };
 
 // The first of the rows that key_sums counts, the last `rows` of an entry; 0 counts them all.
-inline std::int64_t first_summed_row(const Entry& entry, std::int64_t rows) {
+constexpr std::int64_t first_summed_row(const Entry& entry, std::int64_t rows) {
   return rows == 0 ? 0 : std::max<std::int64_t>(entry.q_len - rows, 0);
 }
 
@@ -37,11 +37,11 @@ struct Sequences {
   bool top_left = false;                                           // else the diagonal ends at the last query and key
   std::int64_t window_left = INT64_MAX, window_right = INT64_MAX;  // around the diagonal; right is 0 if causal
 
-  bool packed() const { return !q_offsets.empty(); }
-  std::int64_t entries() const { return packed() ? q_offsets.size() - 1 : batch; }
-  bool has_all_keys() const { return n_k == whole_k; }
+  constexpr bool packed() const { return !q_offsets.empty(); }
+  constexpr std::int64_t entries() const { return packed() ? q_offsets.size() - 1 : batch; }
+  constexpr bool has_all_keys() const { return n_k == whole_k; }
 
-  Entry entry(std::int64_t e) const {
+  constexpr Entry entry(std::int64_t e) const {
     const Part q = part(e, q_lengths, q_offsets, first_query, n_q, whole_q);
     const Part k = part(e, k_lengths, k_offsets, first_key, n_k, whole_k);
     return {.batch = packed() ? 0 : e,
@@ -56,7 +56,7 @@ struct Sequences {
   }
 
   // The keys that causal mask, window and lengths leave to query i of the entry; empty for padding rows.
-  KeyRange key_range(const Entry& entry, std::int64_t i) const {
+  constexpr KeyRange key_range(const Entry& entry, std::int64_t i) const {
     if (i >= entry.q_len) return {0, 0};
     const std::int64_t at = i + entry.diagonal;
     // Sizes are below 2^41, so comparing first keeps the sums from overflowing.
@@ -71,7 +71,7 @@ struct Sequences {
   struct Part {
     std::int64_t begin, length, position, whole;
   };
-  Part part(std::int64_t e, const ListView& lengths, const ListView& offsets, std::int64_t first, std::int64_t rows,
+  constexpr Part part(std::int64_t e, const ListView& lengths, const ListView& offsets, std::int64_t first, std::int64_t rows,
             std::int64_t whole_rows) const {
     if (!packed()) {
       const std::int64_t whole = lengths.empty() ? whole_rows : lengths[e];
