@@ -19,13 +19,19 @@ class NumpyMaker:
         self.rows = np.dtype(np.float64 if dtype == np.float64 else np.float32)
 
     def empty(self, shape: tuple[int, ...], dtype: Any = None) -> Any:
-        return np.empty(shape, dtype or self.dtype)
+        return np.empty(shape, self.dtype if dtype is None else dtype)
 
     def row(self, shape: tuple[int, ...]) -> Any:
         return np.empty(shape, self.rows)
 
     def count(self, shape: tuple[int, ...]) -> Any:
         return np.empty(shape, np.int64)
+
+    def checked_dtype(self, operation: str, name: str, dtype: Any) -> Any:
+        try:
+            return np.dtype(dtype)
+        except TypeError:
+            raise TypeError(f"[{operation}] {name}: expected a dtype of NumPy, got {dtype!r}") from None
 
     def like(self, array: Any, operation: str, name: str) -> Any:
         """For the gradient by `array`."""
@@ -42,13 +48,18 @@ class TorchMaker:
         self.rows = torch.float64 if dtype == torch.float64 else torch.float32
 
     def empty(self, shape: tuple[int, ...], dtype: Any = None) -> Any:
-        return self.torch.empty(shape, dtype=dtype or self.dtype)
+        return self.torch.empty(shape, dtype=self.dtype if dtype is None else dtype)
 
     def row(self, shape: tuple[int, ...]) -> Any:
         return self.torch.empty(shape, dtype=self.rows)
 
     def count(self, shape: tuple[int, ...]) -> Any:
         return self.torch.empty(shape, dtype=self.torch.int64)
+
+    def checked_dtype(self, operation: str, name: str, dtype: Any) -> Any:
+        if not isinstance(dtype, self.torch.dtype):
+            raise TypeError(f"[{operation}] {name}: expected a dtype of torch, got {dtype!r}")
+        return dtype
 
     def like(self, array: Any, operation: str, name: str) -> Any:
         _core.describe(operation, name, array)

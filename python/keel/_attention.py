@@ -8,6 +8,7 @@ import numpy as np
 
 from keel import _core
 from keel._arrays import check_tensors, maker_for, prepare
+from keel._backward import gradient_sources
 from keel._options import ArrayOptions, takes
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ def attention(
     return_weights: bool = False,
     return_stats: bool = False,
     out: Any = None,
+    out_dtype: Any = None,
     saturation_threshold: float = 0.99,
     return_key_sums: bool = False,
     key_sum_rows: int = 0,
@@ -105,6 +107,8 @@ def attention(
     bias       such numbers, where mask is bool
     causal     "top_left" (or True), "bottom_right" (right with a KV cache), or None
     window     (left, right): how far from the diagonal a key may be; None on a side that has no bound
+    origin     (query, key), where q and k are a slice of a longer problem: the positions of their first rows in it, by
+               which causal, window, alibi and dropout go; (query, key, n_q, n_k) where it has rows behind the slice
     scale      a number, 1/sqrt(d_k) by default, or an array (B, H_q, N_q), any dimension 1
     softcap    c: scores become c·tanh(score/c)
     alibi      (H_q,) slopes
@@ -112,7 +116,8 @@ def attention(
     dropout    probability with which a weight is zeroed, by the random numbers of `seed`
     q_lengths, k_lengths   (B,): how many rows of a padded batch are real
     q_offsets, k_offsets   (E + 1,): where the entries of a packed batch (B = 1) begin and end
-    out        where to write the result
+    out        where to write the result: an array of q's dtype, or of float32 where that has 16 bits
+    out_dtype  the same choice of dtype for a result that is made here: partial results, to be merged, keep float32
     threads    at most so many; None for all the machine has
     key_sum_rows   key_sums are over the last so many rows of each entry; 0 for all rows
 
@@ -128,9 +133,12 @@ def attention(
     maker, q_shape = maker_for("attention", "q", q)
     check_tensors("attention", q=q, k=k, v=v)
     prepare("attention", options)
+    if out is not None and out_dtype is not None:
+        raise ValueError(f"[attention] out_dtype: expected none beside out, which has one, got {out_dtype!r}")
     if out is None:
         _, v_shape = _core.describe("attention", "v", v)
-        out = maker.empty(q_shape[:-1] + tuple(v_shape[-1:]))
+        dtype = None if out_dtype is None else maker.checked_dtype("attention", "out_dtype", out_dtype)
+        out = maker.empty(q_shape[:-1] + tuple(v_shape[-1:]), dtype)
     rows = q_shape[:-1]
     outputs: dict[str, Any] = {"saturation_threshold": saturation_threshold}
     if return_lse:
@@ -162,15 +170,20 @@ def attention(
 
 
 @takes(ArrayOptions)
-def explain(q: Any, k: Any, v: Any, **options: Unpack[ArrayOptions]) -> str:
-    """How `keel.attention` would serve this call: kernel, SIMD target, tiles, threads, workspace, and why.
+def explain(q: Any, k: Any, v: Any, *, want: tuple[str, ...] | None = None, **options: Unpack[ArrayOptions]) -> str:
+    """How `keel.attention` would serve this call: backend, kernel, SIMD target, tiles, threads, workspace, and why. With
+    `want`, the names of gradients, how `keel.attention_backward` would.
 
-    Shapes and arguments are those of `keel.attention`; nothing is computed.
+    Shapes and arguments are those of these functions; nothing is computed.
 
     >>> import keel, numpy as np
     >>> x = np.zeros((1, 8, 1024, 64), np.float32)
     >>> print(keel.explain(x, x, x, causal=True))  # doctest: +ELLIPSIS
     backend ...
     """
-    prepare("attention", options)
-    return _core.explain(q, k, v, options)
+    if want is None:
+        prepare("attention", options)
+        return _core.explain(q, k, v, options)
+    prepare("attention_backward", options)
+    gradient_sources("attention_backward", want, (q, k, v), options)
+    return _core.explain_backward(q, k, v, options, list(want))

@@ -23,6 +23,26 @@ class Gradients(NamedTuple):
     dsinks: Any = None
 
 
+_TENSORS = Gradients._fields[:3]
+
+
+def gradient_sources(operation: str, want: Any, tensors: tuple[Any, Any, Any], options: Any) -> dict[str, Any]:
+    """What each gradient is taken with respect to; None for the scale that is the default."""
+    sources: dict[str, Any] = {}
+    for gradient in want:
+        if gradient not in Gradients._fields:
+            known = ", ".join(Gradients._fields)
+            raise ValueError(f"[{operation}] want: expected names out of {known}, got {gradient!r}")
+        source = dict(zip(_TENSORS, tensors)).get(gradient)
+        if source is None:
+            source = source_of(gradient, options)
+        if source is None and gradient != "dscale":
+            names = " or ".join(name for name, option in TABLE.items() if option.gradient == gradient)
+            raise ValueError(f"[{operation}] want: expected {gradient} only beside {names}, got it without")
+        sources[gradient] = source
+    return sources
+
+
 @takes(ArrayOptions)
 def attention_backward(
     q: Any,
@@ -33,7 +53,9 @@ def attention_backward(
     dout: Any,
     *,
     dlse: Any = None,
-    want: tuple[str, ...] = ("dq", "dk", "dv"),
+    want: tuple[str, ...] | None = None,
+    into: Gradients | None = None,
+    accumulate: bool = False,
     **options: Unpack[ArrayOptions],
 ) -> Gradients:
     """The gradients of `keel.attention` by its inputs, from dout, the gradient by its output.
@@ -41,8 +63,13 @@ def attention_backward(
     q, k, v and the options are those of the forward call; out and lse are what it returned (return_lse=True). dlse is
     the gradient by lse, where that was used. Shapes: dout as out (B, H_q, N_q, d_v), dlse as lse (B, H_q, N_q).
 
-    `want` names the gradients to compute: dq, dk, dv, dbias (of bias, or of a mask of numbers), dscale, dsinks. Each
-    has the shape and dtype of what it belongs to; dscale of a scale that is a number has no dimensions.
+    `want` names the gradients to compute out of dq, dk, dv, dbias (of bias, or of a mask of numbers), dscale and dsinks;
+    the first three where nothing is said. Each has the shape and dtype of what it belongs to; dscale of a scale that is
+    a number has no dimensions.
+
+    `into`, in place of `want`, has the arrays to write to: keel.Gradients(dq=..., dv=...) asks for these two. They may
+    be float32 where what they belong to has 16 bits. accumulate=True adds to what they hold: so the gradients over
+    slices of the keys (`origin`) come together, out and lse being those of all keys.
 
     >>> import keel, numpy as np
     >>> q, k, v, dout = np.random.default_rng(0).standard_normal((4, 1, 2, 5, 8))
@@ -54,20 +81,24 @@ def attention_backward(
     maker, _ = maker_for(operation, "q", q)
     check_tensors(operation, q=q, k=k, v=v, out=out, lse=lse, dout=dout, dlse=dlse)
     prepare(operation, options)
-    made: dict[str, Any] = {}
-    for gradient in want:
-        if gradient not in Gradients._fields:
-            known = ", ".join(Gradients._fields)
-            raise ValueError(f"[{operation}] want: expected names out of {known}, got {gradient!r}")
-        source = {"dq": q, "dk": k, "dv": v}.get(gradient)
-        if source is None:
-            source = source_of(gradient, options)
-        if gradient == "dscale" and (source is None or isinstance(source, (int, float))):
-            made[gradient] = maker.row(())  # of the number that is the default, too
-            continue
-        if source is None:
-            sources = " or ".join(name for name, option in TABLE.items() if option.gradient == gradient)
-            raise ValueError(f"[{operation}] want: expected {gradient} only beside {sources}, got it without")
-        made[gradient] = maker.like(source, operation, gradient[1:])
-    _core.attention_backward(q, k, v, out, lse, dout, dlse, options, made)
+    if into is None:
+        if accumulate:
+            raise ValueError(f"[{operation}] accumulate: expected into beside it, arrays to add to, got none")
+        want = _TENSORS if want is None else want
+        into = _make(maker, operation, gradient_sources(operation, want, (q, k, v), options))
+    elif want is not None:
+        raise ValueError(f"[{operation}] want: expected none beside into, got {want!r}")
+    elif not isinstance(into, Gradients):
+        raise TypeError(f"[{operation}] into: expected keel.Gradients, got {type(into).__name__}")
+    gradients = into._asdict()
+    check_tensors(operation, **gradients)
+    _core.attention_backward(q, k, v, out, lse, dout, dlse, options, {**gradients, "accumulate": accumulate})
+    return into
+
+
+def _make(maker: Any, operation: str, sources: dict[str, Any]) -> Gradients:
+    made = {}
+    for gradient, source in sources.items():
+        is_number = source is None or isinstance(source, (int, float))  # a scale
+        made[gradient] = maker.row(()) if is_number else maker.like(source, operation, gradient[1:])
     return Gradients(**made)

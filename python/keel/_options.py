@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypedDict, TypeVar
 
 @dataclass(frozen=True)
 class Option:
-    """kind       "tensor", "number", "number or tensor", "causal", "window", "integers", "seed" or "threads"
+    """kind       "tensor", "number", "number or tensor", "causal", "window", "origin", "integers", "seed" or "threads"
     gradient   the name of the gradient with respect to it
     default    what leaving it out means
     """
@@ -30,6 +30,7 @@ class Options(TypedDict, total=False):
     bias: Annotated[Any, Option("tensor", gradient="dbias")]
     causal: Annotated[str | bool | None, Option("causal")]
     window: Annotated[tuple[int | None, int | None] | None, Option("window")]
+    origin: Annotated[tuple[int, int] | tuple[int, int, int, int] | None, Option("origin")]
     scale: Annotated[Any, Option("number or tensor", gradient="dscale")]
     softcap: Annotated[float | None, Option("number")]
     alibi: Annotated[Any, Option("tensor")]

@@ -91,14 +91,42 @@ void merge_call(const nb::list& parts, const nb::list& results, nb::handle threa
   without_lock([&] { merge(views, out, outputs, most); });
 }
 
+// An array of that shape, without memory: only what it is like is looked at.
+template <std::size_t Rank>
+BasicView<Rank, void*> described(DType dtype, const std::array<std::int64_t, Rank>& shape) {
+  return {nullptr, dtype, shape, contiguous_strides(shape)};
+}
+
 std::string explain_call(nb::handle q, nb::handle k, nb::handle v, nb::dict options) {
   Arguments arguments("attention");
   const TensorView q_view = arguments.tensor("q", q), k_view = arguments.tensor("k", k);
   const TensorView v_view = arguments.tensor("v", v);
-  MutableTensorView out{nullptr, q_view.dtype, q_view.shape, {}};  // no memory: only its shape is looked at
-  out.shape[3] = v_view.shape[3];
-  out.strides = contiguous_strides(out.shape);
+  const auto& q_shape = q_view.shape;
+  const MutableTensorView out = described<4>(q_view.dtype, {q_shape[0], q_shape[1], q_shape[2], v_view.shape[3]});
   return explain(q_view, k_view, v_view, out, arguments.options(options));
+}
+
+// `wanted` names gradients; that of a scale, which is a number or a tensor, is one number per row.
+std::string explain_backward_call(nb::handle q, nb::handle k, nb::handle v, nb::dict options,
+                                  const std::vector<std::string>& wanted) {
+  Arguments arguments("attention_backward");
+  const TensorView q_view = arguments.tensor("q", q), k_view = arguments.tensor("k", k);
+  const TensorView v_view = arguments.tensor("v", v);
+  const Options given = arguments.options(options);
+  const std::array<std::int64_t, 3> rows = {q_view.shape[0], q_view.shape[1], q_view.shape[2]};
+  const DType sums = accumulation_dtype(q_view.dtype);
+  const MutableTensorView out = described<4>(q_view.dtype, {rows[0], rows[1], rows[2], v_view.shape[3]});
+  Gradients gradients;
+  for (const std::string& name : wanted) {
+    if (name == "dq") gradients.dq = described(q_view.dtype, q_view.shape);
+    if (name == "dk") gradients.dk = described(k_view.dtype, k_view.shape);
+    if (name == "dv") gradients.dv = described(v_view.dtype, v_view.shape);
+    if (name == "dbias") gradients.dbias = described(given.bias.dtype, given.bias.shape);
+    if (name == "dscale") gradients.dscale = described(sums, rows);
+    if (name == "dsinks") gradients.dsinks = described(given.sinks.dtype, given.sinks.shape);
+  }
+  return explain({.q = q_view, .k = k_view, .v = v_view, .out = out, .lse = described(sums, rows), .dout = out},
+                 gradients, given);
 }
 
 std::pair<std::string, std::vector<std::int64_t>> describe(const char* operation, const char* name, nb::handle object) {
@@ -130,6 +158,8 @@ NB_MODULE(_core, m) {
         nb::arg("options"), nb::arg("gradients"), "Writes the gradients to the arrays of the dict `gradients`.");
   m.def("explain", &explain_call, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("options"),
         "How attention would serve the call.");
+  m.def("explain_backward", &explain_backward_call, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(),
+        nb::arg("options"), nb::arg("wanted"), "How attention_backward would serve the call.");
 
   m.def(
       "use_team",

@@ -142,6 +142,21 @@ void read_window(Arguments& arguments, const char* name, nb::handle object, Opti
   if (!window[1].is_none()) options.window.right = read_integer(arguments.place("window.right"), window[1]);
 }
 
+void read_origin(Arguments& arguments, const char* name, nb::handle object, Options& options) {
+  if (object.is_none()) return;
+  const Place place = arguments.place(name);
+  const std::string wrong = "expected (query, key) or (query, key, n_q, n_k), got ";
+  if (!PyTuple_Check(object.ptr()) && !PyList_Check(object.ptr())) place.type_error(wrong + text_of(object));
+  const nb::tuple values = nb::tuple(nb::borrow(object));
+  if (values.size() != 2 && values.size() != 4) place.value_error(wrong + text_of(object));
+  Origin& o = options.origin;
+  const std::pair<const char*, std::int64_t*> places[] = {
+      {"origin.query", &o.query}, {"origin.key", &o.key}, {"origin.n_q", &o.n_q}, {"origin.n_k", &o.n_k}};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    *places[i].second = read_integer(arguments.place(places[i].first), values[i]);
+  }
+}
+
 void read_scale(Arguments& arguments, const char* name, nb::handle object, Options& options) {
   if (is_number(object)) {
     options.scale = read_number(arguments.place(name), object);
@@ -179,6 +194,11 @@ void read_key_sum_rows(Arguments& arguments, const char* name, nb::handle object
   outputs.key_sum_rows = read_integer(arguments.place(name), object);
 }
 
+void read_accumulate(Arguments& arguments, const char* name, nb::handle object, Gradients& gradients) {
+  if (!PyBool_Check(object.ptr())) arguments.place(name).type_error("expected True or False, got " + text_of(object));
+  gradients.accumulate = object.ptr() == Py_True;
+}
+
 // What the options of keel/_options.py, the gradients and what a call reports are in the library.
 
 constexpr Row<Options> kOptions[] = {
@@ -186,6 +206,7 @@ constexpr Row<Options> kOptions[] = {
     {"mask", read_mask},  // after bias
     {"causal", read_causal},
     {"window", read_window},
+    {"origin", read_origin},
     {"scale", read_scale},
     {"softcap", kNumber<&Options::softcap>},
     {"alibi", kView<&Options::alibi, 1>},
@@ -219,6 +240,7 @@ constexpr Row<Gradients> kGradients[] = {
     {"dq", kView<&Gradients::dq, 2>},      {"dk", kView<&Gradients::dk, 2>},
     {"dv", kView<&Gradients::dv, 2>},      {"dbias", kView<&Gradients::dbias>},
     {"dscale", kView<&Gradients::dscale>}, {"dsinks", kView<&Gradients::dsinks, 1>},
+    {"accumulate", read_accumulate},
 };
 
 }  // namespace

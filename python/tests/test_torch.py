@@ -22,9 +22,9 @@ def qkv(*shape, dtype=torch.float32, seed=0, grad=False):
     return [torch.randn(shape or (2, 4, 7, 8), generator=generator, dtype=dtype).requires_grad_(grad) for _ in range(3)]
 
 
-def operator_arguments(q, k, v, statistics=False, **options):
+def operator_arguments(q, k, v, statistics=False, out_dtype=None, **options):
     """Those of torch.ops.keel.attention, in order."""
-    return (q, k, v, *_operator.flatten("attention", options), statistics)
+    return (q, k, v, *_operator.flatten("attention", options), statistics, out_dtype)
 
 
 # Signature

@@ -54,6 +54,7 @@ def attention(
     *,
     return_lse: bool = False,
     return_stats: bool = False,
+    out_dtype: torch.dtype | None = None,
     **options: Unpack[Options],
 ) -> Any:
     """`keel.attention` for torch: differentiable by q, k, v, bias (or a mask of numbers), a scale that is a tensor,
@@ -63,7 +64,8 @@ def attention(
     bias (B, H_q, N_q, N_k), scale (B, H_q, N_q), any dimension of which may be 1 or missing from the left; alibi and
     sinks (H_q,); q_lengths and k_lengths (B,), q_offsets and k_offsets (E + 1,), tensors of integers. The options
     mean what they mean in keel.attention; dropout takes its seed from torch's generator, and torch.set_num_threads
-    bounds the threads.
+    bounds the threads. out_dtype is the result's dtype, that of q, or torch.float32 where that has 16 bits, as partial
+    results want it that are yet to be merged.
 
     Returns the output; an Attention (out, lse, stats) when lse or the statistics are asked for. lse (B, H_q, N_q) can
     be differentiated through; the statistics are detached.
@@ -83,10 +85,12 @@ def attention(
     for name in options:
         if name not in _NAMES:
             refuse_unknown(_OPERATION, name, _NAMES)
+    if out_dtype is not None and not isinstance(out_dtype, torch.dtype):
+        refuse(_OPERATION, "out_dtype", "a dtype of torch", repr(out_dtype), TypeError)
     check_no_tangent(_OPERATION, q, k, v, *options.values())
     flat = operator.flatten(_OPERATION, options)
     watched = _observe.observer is not None and not torch.compiler.is_compiling()
-    out, lse, rows, visible = operator.attention(q, k, v, *flat, return_stats or watched)
+    out, lse, rows, visible = operator.attention(q, k, v, *flat, return_stats or watched, out_dtype)
     if watched:
         _observe.observer(rows, visible)
     if not (return_lse or return_stats):

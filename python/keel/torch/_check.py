@@ -63,6 +63,17 @@ def check_window(operation: str, name: str, x: Any) -> list[int]:
     return [2**63 - 1 if side is None else side for side in x]
 
 
+def check_origin(operation: str, name: str, x: Any) -> list[int]:
+    expected = "(query, key) or (query, key, n_q, n_k)"
+    if not isinstance(x, (tuple, list)):
+        refuse(operation, name, expected, repr(x), TypeError)
+    if len(x) not in (2, 4):
+        refuse(operation, name, expected, repr(x))
+    if not all(isinstance(n, (int, torch.SymInt)) and not isinstance(n, bool) for n in x):
+        refuse(operation, name, "integers", repr(x), TypeError)
+    return list(x)
+
+
 def check_integers(operation: str, name: str, x: Any) -> Tensor:
     if not isinstance(x, Tensor):
         x = torch.as_tensor(x)

@@ -28,6 +28,7 @@ _KINDS: dict[str, tuple[Any, ...]] = {
     "number or tensor": (_check.check_number_or_tensor, "float?", "Tensor?"),
     "causal": (_check.check_causal, "str?"),
     "window": (_check.check_window, "int[]?"),
+    "origin": (_check.check_origin, "SymInt[]?"),
     "integers": (_check.check_integers, "Tensor?"),
     "seed": (_check.check_tensor, "Tensor?"),
     "threads": (None,),  # torch's own
@@ -63,7 +64,7 @@ STATISTICS = tuple(name for name in _STATISTICS if name not in COUNTS)  # rows o
 _SCHEMA = ", ".join(f"{argument.type} {argument.name}" for argument in ARGUMENTS)
 torch.library.define(
     "keel::attention",
-    f"(Tensor q, Tensor k, Tensor v, {_SCHEMA}, bool statistics) -> (Tensor, Tensor, Tensor, Tensor)",
+    f"(Tensor q, Tensor k, Tensor v, {_SCHEMA}, bool statistics, ScalarType? out_dtype) -> (Tensor, Tensor, Tensor, Tensor)",
 )
 torch.library.define(
     "keel::attention_backward",
@@ -97,18 +98,20 @@ def row_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def empty_output(q: Tensor, v: Tensor) -> Tensor:
+def empty_output(q: Tensor, v: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """The output, laid out as q is: (B, N, H, D) in memory where q is."""
     if v.shape[-1] == q.shape[-1]:
-        return torch.empty_like(q)
-    return q.new_empty(q.shape[:-1] + v.shape[-1:])
+        return torch.empty_like(q, dtype=dtype)
+    return q.new_empty(q.shape[:-1] + v.shape[-1:], dtype=dtype)
 
 
-def _results(q: Tensor, v: Tensor, statistics: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _results(
+    q: Tensor, v: Tensor, statistics: bool, out_dtype: torch.dtype | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     rows = q.shape[:-1]
     asked = (len(STATISTICS),) + rows if statistics else (0,)
     return (
-        empty_output(q, v),
+        empty_output(q, v, out_dtype),
         q.new_empty(rows, dtype=row_dtype(q.dtype)),
         q.new_empty(asked, dtype=row_dtype(q.dtype)),
         q.new_empty(rows if statistics else (0,), dtype=torch.int64),
@@ -126,8 +129,8 @@ def _gradients(q: Tensor, k: Tensor, v: Tensor, flat: Any, wanted: list[bool]) -
 
 @torch.library.impl("keel::attention", "CPU")
 def _attention(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    *options, statistics = options
-    results = _results(q, v, statistics)
+    *options, statistics, out_dtype = options
+    results = _results(q, v, statistics, out_dtype)
     out, lse, rows, visible = results
     outputs = {"lse": lse}
     if statistics:
@@ -138,7 +141,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, 
 
 @torch.library.register_fake("keel::attention")
 def _attention_fake(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return _results(q, v, options[-1])
+    return _results(q, v, *options[-2:])
 
 
 @torch.library.impl("keel::attention_backward", "CPU")
@@ -163,7 +166,7 @@ def _all_of(gradients: dict[str, Tensor], q: Tensor) -> tuple[Tensor, ...]:
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    q, k, v, *options, _ = inputs
+    q, k, v, *options, _, _ = inputs
     out, lse, rows, visible = output
     ctx.save_for_backward(q, k, v, out, lse, *(options[i] for i in _TENSORS))
     for i in _TENSORS:
@@ -174,7 +177,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 
 def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None, *_: Any) -> tuple[Any, ...]:
-    results: list[Any] = [None] * (3 + len(ARGUMENTS) + 1)
+    results: list[Any] = [None] * (3 + len(ARGUMENTS) + 2)
     if dout is None and dlse is None:
         return tuple(results)
     q, k, v, out, lse, *tensors = ctx.saved_tensors
