@@ -23,7 +23,8 @@ class Gradients(NamedTuple):
     dsinks: Any = None
 
 
-_TENSORS = Gradients._fields[:3]
+OF_TENSORS = ("dq", "dk", "dv")
+OF_OPTIONS = tuple(name for name in Gradients._fields if name not in OF_TENSORS)
 
 
 def gradient_sources(operation: str, want: Any, tensors: tuple[Any, Any, Any], options: Any) -> dict[str, Any]:
@@ -33,7 +34,7 @@ def gradient_sources(operation: str, want: Any, tensors: tuple[Any, Any, Any], o
         if gradient not in Gradients._fields:
             known = ", ".join(Gradients._fields)
             raise ValueError(f"[{operation}] want: expected names out of {known}, got {gradient!r}")
-        source = dict(zip(_TENSORS, tensors)).get(gradient)
+        source = dict(zip(OF_TENSORS, tensors)).get(gradient)
         if source is None:
             source = source_of(gradient, options)
         if source is None and gradient != "dscale":
@@ -84,7 +85,7 @@ def attention_backward(
     if into is None:
         if accumulate:
             raise ValueError(f"[{operation}] accumulate: expected into beside it, arrays to add to, got none")
-        want = _TENSORS if want is None else want
+        want = OF_TENSORS if want is None else want
         into = _make(maker, operation, gradient_sources(operation, want, (q, k, v), options))
     elif want is not None:
         raise ValueError(f"[{operation}] want: expected none beside into, got {want!r}")

@@ -184,6 +184,19 @@ def test_slices_under_autograd():
         torch.testing.assert_close(ours, theirs, rtol=2**-6, atol=2**-6)  # dq is a sum of three bfloat16 parts
 
 
+def test_parts_of_torch_merge_with_their_statistics():
+    q, k, v = (torch.from_numpy(x).float() for x in (Q, K, V))
+    ask = dict(causal=True, return_lse=True, return_stats=True)
+    parts = [
+        keel.torch.attention(q, k[:, :, keys], v[:, :, keys], origin=(0, keys.start, N, N), **ask) for keys in SLICES
+    ]
+    merged, whole = keel.merge(parts, return_stats=True), keel.torch.attention(q, k, v, **ask)
+    torch.testing.assert_close(merged.out, whole.out, rtol=1e-5, atol=1e-6)
+    for name in whole.stats._fields:
+        got, expected = getattr(merged.stats, name), getattr(whole.stats, name)
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
+
+
 def test_origin_and_out_dtype_are_known_to_the_compiler():
     q, k, v = (torch.from_numpy(x).bfloat16() for x in (Q, K, V))
     compilations = 0

@@ -131,11 +131,12 @@ def test_no_grad_keeps_no_graph():
 def test_opcheck(dtype):
     q, k, v = qkv(1, 2, 5, 4, dtype=dtype, grad=True)
     torch.library.opcheck(torch.ops.keel.attention.default, operator_arguments(q, k, v, causal=True))
-    out, lse, *_ = torch.ops.keel.attention(*operator_arguments(*(x.detach() for x in (q, k, v))))
-    arguments = operator_arguments(q.detach(), k.detach(), v.detach())[3:-1]
+    q, k, v = (x.detach() for x in (q, k, v))
+    out, lse, *_ = torch.ops.keel.attention(*operator_arguments(q, k, v))
+    options = _operator.flatten("attention_backward", {})
+    wanted = [name in ("dq", "dk", "dv") for name in keel.Gradients._fields]
     torch.library.opcheck(
-        torch.ops.keel.attention_backward.default,
-        (torch.ones_like(out), None, *(x.detach() for x in (q, k, v)), out, lse, *arguments, [True] * 3 + [False] * 3),
+        torch.ops.keel.attention_backward.default, (torch.ones_like(out), None, q, k, v, out, lse, *options, wanted)
     )
 
 

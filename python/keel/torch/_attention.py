@@ -28,6 +28,7 @@ class Statistics(NamedTuple):
     logit_mean   mean of the visible scores above -2^64: masks that are finite biases are left out
     logit_var    variance of the same
     visible      how many keys the row sees (int64)
+    logit_count  how many scores logit_mean and logit_var are over (int64)
     """
 
     max_logit: Tensor
@@ -36,6 +37,7 @@ class Statistics(NamedTuple):
     logit_mean: Tensor
     logit_var: Tensor
     visible: Tensor
+    logit_count: Tensor
 
 
 class Attention(NamedTuple):
@@ -90,10 +92,10 @@ def attention(
     check_no_tangent(_OPERATION, q, k, v, *options.values())
     flat = operator.flatten(_OPERATION, options)
     watched = _observe.observer is not None and not torch.compiler.is_compiling()
-    out, lse, rows, visible = operator.attention(q, k, v, *flat, return_stats or watched, out_dtype)
+    out, lse, rows, counts = operator.attention(q, k, v, *flat, return_stats or watched, out_dtype)
     if watched:
-        _observe.observer(rows, visible)
+        _observe.observer(rows, counts)
     if not (return_lse or return_stats):
         return out
-    stats = Statistics(*rows.detach().unbind(0), visible) if return_stats else None
+    stats = Statistics(*rows.detach().unbind(0), *counts.unbind(0)) if return_stats else None
     return Attention(out, lse if return_lse else None, stats)

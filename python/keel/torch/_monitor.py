@@ -26,12 +26,12 @@ class _Sums:
         self.calls = 0
         self.parts: list[list[Tensor]] = []
 
-    def add(self, statistics: Tensor, visible: Tensor, threshold: float) -> None:
+    def add(self, statistics: Tensor, counts: Tensor, threshold: float) -> None:
         max_logit, entropy, max_weight, mean, var = statistics
+        visible, logit_count = counts
         seen = visible > 0
         rows = (0, 2)
-        # A row of nothing but finite masks has no moments (Statistics says where they end).
-        count = torch.where(max_logit <= -(2.0**64), 0, visible).double()
+        count = logit_count.double()
         wide = mean.double()
         first = (count * wide).sum(rows)
         # About each head's own mean, or the squares of large logits would hide their spread.
@@ -91,10 +91,9 @@ class Monitor:
     mean_entropy         nats, over rows
     min_entropy          nats
     saturated            share of rows whose largest weight is above saturation_threshold
-    logit_std            standard deviation of the visible scores, without those of masks that are finite biases;
-                         rows weigh as many keys as they see, such keys among them
+    logit_std            standard deviation of the visible scores, except those that a finite bias masks
 
-    every        gather in each so-manieth step only; the others cost nothing
+    every        gather in every n-th step only; the others cost nothing
     jsonl        a file to which step() adds a line for each record
     tensorboard  a folder, or a SummaryWriter, for the same as scalars attention/<layer>/head<h>/<name>
     on_alarm     called with a dict (step, layer, head, what, value, limit) when max_logit is above its limit or
@@ -206,12 +205,12 @@ class Monitor:
     def _listen(self, on: bool) -> None:
         _observe.observer = self._observe if on else None
 
-    def _observe(self, statistics: Tensor, visible: Tensor) -> None:
+    def _observe(self, statistics: Tensor, counts: Tensor) -> None:
         names = getattr(self._here, "names", None)
         if not names:
             return  # not from this model
         with self._lock, torch.no_grad():
-            self._sums.setdefault(names[-1], _Sums()).add(statistics.detach(), visible, self.saturation_threshold)
+            self._sums.setdefault(names[-1], _Sums()).add(statistics.detach(), counts, self.saturation_threshold)
 
     def _hooks(self, name: str) -> tuple[Callable[..., None], Callable[..., None]]:
         def enter(*_: Any) -> None:

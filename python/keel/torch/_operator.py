@@ -17,7 +17,7 @@ from torch import Tensor
 from keel import _core
 from keel._attention import COUNTS
 from keel._attention import STATISTICS as _STATISTICS
-from keel._backward import Gradients
+from keel._backward import OF_OPTIONS, OF_TENSORS, Gradients
 from keel._options import TABLE
 from keel.torch import _check
 
@@ -51,15 +51,16 @@ _ROWS = {
     name: (_KINDS[option.kind][0], _PLACES.get((name, False)), _PLACES.get((name, True)))
     for name, option in TABLE.items()
 }
-_TENSORS = [i for i, argument in enumerate(ARGUMENTS) if argument.type == "Tensor?"]  # which autograd saves as such
+_TENSORS = [i for i, argument in enumerate(ARGUMENTS) if argument.type == "Tensor?"]  # saved by autograd as such
 _DROPOUT, _SEED = _PLACES["dropout", False], _PLACES["seed", True]
 _OPTIONS = [argument.option for argument in ARGUMENTS]
-# The places of what each gradient but dq, dk and dv may be with respect to.
-_SOURCES = [
-    [i for i in _TENSORS if TABLE[ARGUMENTS[i].option].gradient == gradient] for gradient in Gradients._fields[3:]
-]
+# The arguments that each gradient may be with respect to.
+_SOURCES: dict[str, list[str]] = {gradient: [gradient[1:]] for gradient in OF_TENSORS} | {
+    gradient: [ARGUMENTS[i].name for i in _TENSORS if TABLE[ARGUMENTS[i].option].gradient == gradient]
+    for gradient in OF_OPTIONS
+}
 
-STATISTICS = tuple(name for name in _STATISTICS if name not in COUNTS)  # rows of the third result; visible is the 4th
+STATISTICS = tuple(name for name in _STATISTICS if name not in COUNTS)  # what the third result holds; COUNTS the fourth
 
 _SCHEMA = ", ".join(f"{argument.type} {argument.name}" for argument in ARGUMENTS)
 torch.library.define(
@@ -71,6 +72,7 @@ torch.library.define(
     f"(Tensor? dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, {_SCHEMA}, bool[] wanted) "
     f"-> ({', '.join('Tensor' for _ in Gradients._fields)})",
 )
+_INPUTS = [argument.name for argument in torch.ops.keel.attention.default._schema.arguments]
 
 
 def flatten(operation: str, options: Mapping[str, Any]) -> list[Any]:
@@ -109,39 +111,45 @@ def _results(
     q: Tensor, v: Tensor, statistics: bool, out_dtype: torch.dtype | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     rows = q.shape[:-1]
-    asked = (len(STATISTICS),) + rows if statistics else (0,)
+
+    def stacked(names: tuple[str, ...], dtype: torch.dtype) -> Tensor:
+        return q.new_empty((len(names), *rows) if statistics else (0,), dtype=dtype)
+
+    floats = row_dtype(q.dtype)
     return (
         empty_output(q, v, out_dtype),
-        q.new_empty(rows, dtype=row_dtype(q.dtype)),
-        q.new_empty(asked, dtype=row_dtype(q.dtype)),
-        q.new_empty(rows if statistics else (0,), dtype=torch.int64),
+        q.new_empty(rows, dtype=floats),
+        stacked(STATISTICS, floats),
+        stacked(COUNTS, torch.int64),
     )
 
 
 def _gradients(q: Tensor, k: Tensor, v: Tensor, flat: Any, wanted: list[bool]) -> dict[str, Tensor]:
-    sources: list[Tensor | None] = [q, k, v]
-    for places in _SOURCES:
-        given = [flat[i] for i in places if flat[i] is not None]
-        sources.append(given[-1] if given else None)
-    named = zip(Gradients._fields, sources, wanted)
-    return {name: torch.empty_like(x) for name, x, want in named if want and x is not None}
+    inputs = dict(zip(_INPUTS, (q, k, v, *flat)))
+    gradients = {}
+    for name, want in zip(Gradients._fields, wanted):
+        given = [inputs[source] for source in _SOURCES[name] if inputs[source] is not None]
+        if want and given:
+            gradients[name] = torch.empty_like(given[-1])
+    return gradients
 
 
 @torch.library.impl("keel::attention", "CPU")
 def _attention(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     *options, statistics, out_dtype = options
     results = _results(q, v, statistics, out_dtype)
-    out, lse, rows, visible = results
+    out, lse, rows, counts = results
     outputs = {"lse": lse}
     if statistics:
-        outputs.update(zip((*STATISTICS, "visible"), (*rows.unbind(0), visible)))
+        outputs.update(zip((*STATISTICS, *COUNTS), (*rows.unbind(0), *counts.unbind(0))))
     _core.attention(q, k, v, out, _given(options), outputs)
     return results
 
 
 @torch.library.register_fake("keel::attention")
 def _attention_fake(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return _results(q, v, *options[-2:])
+    *_, statistics, out_dtype = options
+    return _results(q, v, statistics, out_dtype)
 
 
 @torch.library.impl("keel::attention_backward", "CPU")
@@ -166,31 +174,30 @@ def _all_of(gradients: dict[str, Tensor], q: Tensor) -> tuple[Tensor, ...]:
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    q, k, v, *options, _, _ = inputs
-    out, lse, rows, visible = output
+    q, k, v, *options, _statistics, _out_dtype = inputs
+    out, lse, rows, counts = output
     ctx.save_for_backward(q, k, v, out, lse, *(options[i] for i in _TENSORS))
     for i in _TENSORS:
         options[i] = None
     ctx.others = options
-    ctx.mark_non_differentiable(rows, visible)
+    ctx.mark_non_differentiable(rows, counts)
     ctx.set_materialize_grads(False)
 
 
 def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None, *_: Any) -> tuple[Any, ...]:
-    results: list[Any] = [None] * (3 + len(ARGUMENTS) + 2)
+    results: dict[str, Tensor | None] = dict.fromkeys(_INPUTS)
     if dout is None and dlse is None:
-        return tuple(results)
+        return tuple(results.values())
     q, k, v, out, lse, *tensors = ctx.saved_tensors
     options = list(ctx.others)
     for i, tensor in zip(_TENSORS, tensors):
         options[i] = tensor
-    inputs = [[0], [1], [2], *([3 + i for i in places] for places in _SOURCES)]  # of which each gradient is
-    wanted = [any(ctx.needs_input_grad[i] for i in places) for places in inputs]
+    needed = {name for name, needs in zip(_INPUTS, ctx.needs_input_grad) if needs}
+    wanted = [not needed.isdisjoint(_SOURCES[gradient]) for gradient in Gradients._fields]
     gradients = attention_backward(dout, dlse, q, k, v, out, lse, *options, wanted)
-    for places, gradient in zip(inputs, gradients):
-        for i in places:
-            results[i] = gradient if ctx.needs_input_grad[i] else None
-    return tuple(results)
+    for name, gradient in zip(Gradients._fields, gradients):
+        results.update((source, gradient) for source in _SOURCES[name] if source in needed)
+    return tuple(results.values())
 
 
 torch.library.register_autograd("keel::attention", _differentiate, setup_context=_save)

@@ -128,10 +128,10 @@ def _any(
     if scale is not None:
         options["scale"] = float(scale)
     watched = _observe.observer is not None and not torch.compiler.is_compiling()
-    results = operator.attention(query, key, value, *operator.flatten(_OPERATION, options), watched, None)
+    out, _, rows, counts = operator.attention(query, key, value, *operator.flatten(_OPERATION, options), watched, None)
     if watched:
-        _observe.observer(results[2], results[3])
-    return results[0].reshape(shape)
+        _observe.observer(rows, counts)
+    return out.reshape(shape)
 
 
 def _autocasted(x: Tensor | None) -> Tensor | None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from keel import _core
-from keel._backward import Gradients
+from keel._backward import OF_OPTIONS
 from keel.torch import _operator as operator
 
 _is_grad_enabled = torch.is_grad_enabled
@@ -102,18 +102,18 @@ class _Sdpa(torch.autograd.Function):
     def backward(ctx: Any, dout: Tensor) -> tuple[Any, ...]:
         q, k, v, out, lse, mask = ctx.saved_tensors
         options = {"mask": mask, "causal": ctx.causal, "scale": ctx.scale}
-        needs = ctx.needs_input_grad
+        needs_q, needs_k, needs_v, *_ = ctx.needs_input_grad
         # A second derivative, which the operator refuses; compiled autograd, which traces; a batch of gradients.
         if _is_grad_enabled() or torch.compiler.is_compiling() or _dispatch_modes() or _keys(dout).raw_repr() != _PLAIN:
-            wanted = [*needs[:3], *(False for _ in Gradients._fields[3:])]
+            wanted = [needs_q, needs_k, needs_v, *(False for _ in OF_OPTIONS)]
             flat = operator.flatten("attention_backward", options)
             found = torch.ops.keel.attention_backward(dout, None, q, k, v, out, lse, *flat, wanted)
-            dq, dk, dv = (x if want else None for x, want in zip(found[:3], wanted))
+            dq, dk, dv, *_ = (x if want else None for x, want in zip(found, wanted))
         else:
             options["threads"] = _threads()
-            dq = _empty_like(q) if needs[0] else None
-            dk = _empty_like(k) if needs[1] else None
-            dv = _empty_like(v) if needs[2] else None
+            dq = _empty_like(q) if needs_q else None
+            dk = _empty_like(k) if needs_k else None
+            dv = _empty_like(v) if needs_v else None
             _core.attention_backward(q, k, v, out, lse, dout, None, options, {"dq": dq, "dk": dk, "dv": dv})
         return dq, dk, dv, None, None
 
