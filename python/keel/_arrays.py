@@ -27,14 +27,16 @@ class NumpyMaker:
     def count(self, shape: tuple[int, ...]) -> Any:
         return np.empty(shape, np.int64)
 
-    def checked_dtype(self, operation: str, name: str, dtype: Any) -> Any:
+    def out_dtype(self, operation: str, dtype: Any) -> Any:
+        """The dtype that a caller asks for, or TypeError."""
         try:
-            return np.dtype(dtype)
+            asked = np.dtype(dtype)
         except TypeError:
-            raise TypeError(f"[{operation}] {name}: expected a dtype of NumPy, got {dtype!r}") from None
+            raise TypeError(f"[{operation}] out_dtype: expected a dtype of NumPy, got {dtype!r}") from None
+        return check_out_dtype(operation, asked, (self.dtype, self.rows))
 
     def like(self, array: Any, operation: str, name: str) -> Any:
-        """For the gradient by `array`."""
+        """For the gradient with respect to `array`."""
         dtype, shape = _core.describe(operation, name, array)
         return np.empty(shape, numpy_dtype(dtype))
 
@@ -56,14 +58,22 @@ class TorchMaker:
     def count(self, shape: tuple[int, ...]) -> Any:
         return self.torch.empty(shape, dtype=self.torch.int64)
 
-    def checked_dtype(self, operation: str, name: str, dtype: Any) -> Any:
+    def out_dtype(self, operation: str, dtype: Any) -> Any:
         if not isinstance(dtype, self.torch.dtype):
-            raise TypeError(f"[{operation}] {name}: expected a dtype of torch, got {dtype!r}")
-        return dtype
+            raise TypeError(f"[{operation}] out_dtype: expected a dtype of torch, got {dtype!r}")
+        return check_out_dtype(operation, dtype, (self.dtype, self.rows))
 
     def like(self, array: Any, operation: str, name: str) -> Any:
         _core.describe(operation, name, array)
         return self.torch.empty(array.shape, dtype=array.dtype)
+
+
+def check_out_dtype(operation: str, dtype: Any, allowed: tuple[Any, Any]) -> Any:
+    """Outputs have the dtype of q, or that of lse."""
+    if dtype not in allowed:
+        names = " or ".join(dict.fromkeys(str(each) for each in allowed))
+        raise TypeError(f"[{operation}] out_dtype: expected {names}, got {dtype}")
+    return dtype
 
 
 def numpy_dtype(name: str) -> np.dtype:

@@ -137,10 +137,10 @@ def attention(
         raise ValueError(f"[attention] out_dtype: expected none beside out, which has one, got {out_dtype!r}")
     if out is None:
         _, v_shape = _core.describe("attention", "v", v)
-        dtype = None if out_dtype is None else maker.checked_dtype("attention", "out_dtype", out_dtype)
+        dtype = None if out_dtype is None else maker.out_dtype("attention", out_dtype)
         out = maker.empty(q_shape[:-1] + tuple(v_shape[-1:]), dtype)
     rows = q_shape[:-1]
-    outputs: dict[str, Any] = {"saturation_threshold": saturation_threshold}
+    outputs: dict[str, Any] = {}
     if return_lse:
         outputs["lse"] = maker.row(rows)
     if return_weights or return_key_sums:
@@ -150,16 +150,12 @@ def attention(
             outputs["weights"] = maker.empty(rows + keys)
         if return_key_sums:
             outputs["key_sums"] = maker.row(rows[:-1] + keys)
-            outputs["key_sum_rows"] = key_sum_rows
     if return_stats:
-        for name in STATISTICS:
-            outputs[name] = maker.count(rows) if name in COUNTS else maker.row(rows)
-        four = (1,) * (4 - len(q_shape)) + q_shape
-        offsets = options.get("q_offsets")
-        entries = four[0] if offsets is None else max(len(offsets) - 1, 0)
-        outputs["heads"] = np.empty((entries, four[1], len(HeadStats._fields)))
-    _core.attention(q, k, v, out, options, outputs)
-    if not (return_lse or return_weights or return_stats or return_key_sums):
+        outputs |= {name: new_statistic(maker, name, rows) for name in STATISTICS}
+        outputs["heads"] = _new_heads(q_shape, options.get("q_offsets"))
+    settings = {"saturation_threshold": saturation_threshold, "key_sum_rows": key_sum_rows}
+    _core.attention(q, k, v, out, options, outputs | settings)
+    if not outputs:
         return out
     stats = None
     if return_stats:
@@ -167,6 +163,18 @@ def attention(
         heads = HeadStats(*means, rows_seen.view(np.int64))
         stats = RowStats(*(outputs[name] for name in STATISTICS), heads)
     return AttentionResult(out, outputs.get("lse"), outputs.get("weights"), stats, outputs.get("key_sums"))
+
+
+def new_statistic(maker: Any, name: str, rows: tuple[int, ...]) -> Any:
+    """An array for a statistic of the rows."""
+    return maker.count(rows) if name in COUNTS else maker.row(rows)
+
+
+def _new_heads(q_shape: tuple[int, ...], offsets: Any) -> np.ndarray:
+    """The memory of HeadStats, per batch entry (the packed ones where there are offsets) and head."""
+    batch, heads, *_ = (1,) * (4 - len(q_shape)) + q_shape
+    entries = batch if offsets is None else max(len(offsets) - 1, 0)
+    return np.empty((entries, heads, len(HeadStats._fields)))
 
 
 @takes(ArrayOptions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keel import _core
@@ -29,6 +30,8 @@ OF_OPTIONS = tuple(name for name in Gradients._fields if name not in OF_TENSORS)
 
 def gradient_sources(operation: str, want: Any, tensors: tuple[Any, Any, Any], options: Any) -> dict[str, Any]:
     """What each gradient is taken with respect to; None for the scale that is the default."""
+    if isinstance(want, str) or not isinstance(want, Iterable):
+        raise TypeError(f"[{operation}] want: expected a sequence of names, got {want!r}")
     sources: dict[str, Any] = {}
     for gradient in want:
         if gradient not in Gradients._fields:

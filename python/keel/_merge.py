@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from keel import _core
 from keel._arrays import check_tensors, maker_for
-from keel._attention import COUNTS, STATISTICS, AttentionResult, RowStats
+from keel._attention import STATISTICS, AttentionResult, RowStats, new_statistic
 
 
 class Merged(NamedTuple):
@@ -39,6 +39,8 @@ def merge(
     >>> bool(np.allclose(keel.merge(parts).out, keel.attention(q, k, v)))
     True
     """
+    if not isinstance(parts, Iterable):
+        raise TypeError(f"[merge] parts: expected a sequence of (out, lse), got {type(parts).__name__}")
     rows = [_arrays_of(f"parts[{i}]", part) for i, part in enumerate(parts)]
     if not rows:
         raise ValueError("[merge] parts: expected at least one, got none")
@@ -55,7 +57,7 @@ def merge(
         if not return_stats:
             to[i] = None
         elif to[i] is None:
-            to[i] = maker.count(shape[:-1]) if name in COUNTS else maker.row(shape[:-1])
+            to[i] = new_statistic(maker, name, shape[:-1])
     _core.merge(rows, to, threads)
     if not return_stats:
         return Merged(to[0], to[1])
@@ -64,6 +66,8 @@ def merge(
 
 def _arrays_of(name: str, part: Any) -> list[Any]:
     """out, lse and the statistics of a part, None for those that it does not have."""
+    if not isinstance(part, Iterable):
+        raise TypeError(f"[merge] {name}: expected (out, lse), got {type(part).__name__}")
     pair = tuple(part)[:2]
     if len(pair) != 2:
         raise ValueError(f"[merge] {name}: expected (out, lse), got {len(pair)} of them")

@@ -167,6 +167,8 @@ def test_backward_names_the_argument(arguments, kind, text):
     "parts, kind, text",
     [
         ([], ValueError, "[merge] parts: expected at least one, got none"),
+        (3, TypeError, "[merge] parts: expected a sequence of (out, lse), got int"),
+        ([3], TypeError, "[merge] parts[0]: expected (out, lse), got int"),
         ([(x(),)], ValueError, "[merge] parts[0]: expected (out, lse), got 1 of them"),
         ([(x(), x(1, 2, 3))], ValueError, "[merge] parts[0].lse: expected shape"),
         ([(x(), x(1, 2, 4)), (x(1, 2, 4, 7), x(1, 2, 4))], ValueError, "[merge] parts[1].out: expected shape"),

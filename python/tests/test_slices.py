@@ -135,12 +135,28 @@ def test_errors():
         forward(out=np.empty_like(Q), out_dtype=np.float64), ValueError, "[attention] out_dtype: expected none beside out"
     )
     wrong(forward(out_dtype="colour"), TypeError, "[attention] out_dtype: expected a dtype of NumPy, got 'colour'")
-    wrong(forward(out_dtype=np.float32), TypeError, "[attention] out: expected dtype f64, got f32")
+    wrong(forward(out_dtype=np.float32), TypeError, "[attention] out_dtype: expected float64, got float32")
+    wrong(
+        lambda: keel.attention(*(x.astype(np.float16) for x in (Q, K, V)), out_dtype=np.float64),
+        TypeError,
+        "[attention] out_dtype: expected float16 or float32, got float64",
+    )
+    wrong(forward(out=np.empty(Q.shape, np.float32)), TypeError, "[attention] out: expected dtype f64, got f32")
+    wrong(forward(key_sum_rows=1.5), TypeError, "[attention] key_sum_rows: expected an integer of 64 bits, got 1.5")
     wrong(backward(accumulate=True), ValueError, "[attention_backward] accumulate: expected into beside it")
     into = keel.Gradients(dq=np.zeros_like(Q))
     wrong(backward(into=into, want=("dq",)), ValueError, "[attention_backward] want: expected none beside into")
     wrong(backward(into={"dq": into.dq}), TypeError, "[attention_backward] into: expected keel.Gradients, got dict")
     wrong(backward(into=into, accumulate=1), TypeError, "[attention_backward] accumulate: expected True or False, got 1")
+    wrong(
+        backward(into=keel.Gradients(dbias=np.zeros((1, 2, N, N)))),
+        ValueError,
+        "[attention_backward] dbias: expected none without a bias",
+    )
+    for want in ("dq", 3):
+        wrong(
+            backward(want=want), TypeError, f"[attention_backward] want: expected a sequence of names, got {want!r}"
+        )
     read_only = np.zeros_like(Q)
     read_only.flags.writeable = False
     wrong(backward(into=keel.Gradients(dq=read_only)), ValueError, "[attention_backward] dq: ")
@@ -153,8 +169,13 @@ def test_errors():
     for name, value, error, message in (
         ("origin", 3, TypeError, shape + "3"),
         ("origin", (1, 2, 3), ValueError, shape + "(1, 2, 3)"),
-        ("origin", (1, 2.5), TypeError, "[attention] origin: expected integers, got (1, 2.5)"),
+        ("origin", (1, 2.5), TypeError, "[attention] origin.key: expected an integer of 64 bits, got 2.5"),
+        ("origin", (True, 0), TypeError, "[attention] origin.query: expected an integer of 64 bits, got True"),
+        ("origin", (0, 0, 0, 2**63), TypeError, f"[attention] origin.n_k: expected an integer of 64 bits, got {2**63}"),
+        ("origin", (-1, 0), ValueError, "[attention] origin.query: expected a position from 0 to 2^40, got -1"),
+        ("window", (2**63, 0), TypeError, f"[attention] window.left: expected an integer of 64 bits, got {2**63}"),
         ("out_dtype", "float32", TypeError, "[attention] out_dtype: expected a dtype of torch, got 'float32'"),
+        ("out_dtype", torch.float32, TypeError, "[attention] out_dtype: expected torch.float64, got torch.float32"),
     ):
         wrong(lambda n=name, x=value: keel.torch.attention(*tensors, **{n: x}), error, message)
 
@@ -195,6 +216,12 @@ def test_parts_of_torch_merge_with_their_statistics():
     for name in whole.stats._fields:
         got, expected = getattr(merged.stats, name), getattr(whole.stats, name)
         torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_torch_takes_the_integers_of_numpy():
+    tensors = [torch.from_numpy(x) for x in (Q, K, V)]
+    got = keel.torch.attention(*tensors, causal=True, origin=tuple(np.array([2, 1])), window=(np.int32(3), None))
+    np.testing.assert_array_equal(got, keel.attention(Q, K, V, causal=True, origin=(2, 1), window=(3, None)))
 
 
 def test_origin_and_out_dtype_are_known_to_the_compiler():

@@ -155,9 +155,12 @@ def test_opcheck_with_every_option():
         k_lengths=torch.tensor([4, 5]),
         causal="bottom_right",
         window=(2, None),
+        origin=(1, 2, 4, 7),
         statistics=True,
     )
     torch.library.opcheck(torch.ops.keel.attention.default, operator_arguments(q, k, v, **options))
+    narrow = operator_arguments(q.bfloat16(), k.bfloat16(), v.bfloat16(), out_dtype=torch.float32)
+    torch.library.opcheck(torch.ops.keel.attention.default, narrow)
     numbers = {"mask": torch.randn(3, 5, requires_grad=True)}
     torch.library.opcheck(torch.ops.keel.attention.default, operator_arguments(q, k, v, **numbers))
 

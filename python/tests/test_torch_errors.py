@@ -112,7 +112,7 @@ def test_refuses_tensors_of_another_device_by_name():
         (dict(q=ones(4, 8)), ValueError, "[attention] q: expected 4 dimensions (B, H, N, D), got 2"),
         (dict(window=3), TypeError, "[attention] window: expected (left, right), got 3"),
         (dict(window=(1, 2, 3)), ValueError, "[attention] window: expected (left, right), got (1, 2, 3)"),
-        (dict(window=(1.5, 2)), TypeError, "[attention] window: expected integers or None, got (1.5, 2)"),
+        (dict(window=(1.5, 2)), TypeError, "[attention] window.left: expected an integer of 64 bits, got 1.5"),
         (dict(window=(-1, 2)), ValueError, "[attention] window.left: expected at least 0"),
         (dict(causal=3), TypeError, "[attention] causal: expected None, True, 'top_left' or 'bottom_right', got 3"),
         (dict(sinks=[1.0, 2.0]), TypeError, "[attention] sinks: expected a tensor, got list"),

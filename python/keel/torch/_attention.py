@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from keel._arrays import TorchMaker
 from keel._options import Options, refuse_unknown, takes
 from keel.torch import _observe
 from keel.torch import _operator as operator
@@ -87,8 +88,8 @@ def attention(
     for name in options:
         if name not in _NAMES:
             refuse_unknown(_OPERATION, name, _NAMES)
-    if out_dtype is not None and not isinstance(out_dtype, torch.dtype):
-        refuse(_OPERATION, "out_dtype", "a dtype of torch", repr(out_dtype), TypeError)
+    if out_dtype is not None:
+        TorchMaker(torch, q.dtype).out_dtype(_OPERATION, out_dtype)
     check_no_tangent(_OPERATION, q, k, v, *options.values())
     flat = operator.flatten(_OPERATION, options)
     watched = _observe.observer is not None and not torch.compiler.is_compiling()

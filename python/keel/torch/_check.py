@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from operator import index
 from typing import Any
 
 import torch
@@ -54,24 +56,33 @@ def check_causal(operation: str, name: str, x: Any) -> str | None:
 
 def check_window(operation: str, name: str, x: Any) -> list[int]:
     """Two integers, the largest there is in place of None."""
-    if not isinstance(x, (tuple, list)):
-        refuse(operation, name, "(left, right)", repr(x), TypeError)
-    if len(x) != 2:
-        refuse(operation, name, "(left, right)", repr(x))
-    if not all(side is None or (isinstance(side, (int, torch.SymInt)) and not isinstance(side, bool)) for side in x):
-        refuse(operation, name, "integers or None", repr(x), TypeError)
-    return [2**63 - 1 if side is None else side for side in x]
+    _check_tuple(operation, name, x, (2,), "(left, right)")
+    sides = zip(("window.left", "window.right"), x)
+    return [2**63 - 1 if side is None else _check_integer(operation, place, side) for place, side in sides]
 
 
 def check_origin(operation: str, name: str, x: Any) -> list[int]:
-    expected = "(query, key) or (query, key, n_q, n_k)"
+    _check_tuple(operation, name, x, (2, 4), "(query, key) or (query, key, n_q, n_k)")
+    places = ("origin.query", "origin.key", "origin.n_q", "origin.n_k")
+    return [_check_integer(operation, place, n) for place, n in zip(places, x)]
+
+
+def _check_tuple(operation: str, name: str, x: Any, lengths: tuple[int, ...], expected: str) -> None:
     if not isinstance(x, (tuple, list)):
         refuse(operation, name, expected, repr(x), TypeError)
-    if len(x) not in (2, 4):
+    if len(x) not in lengths:
         refuse(operation, name, expected, repr(x))
-    if not all(isinstance(n, (int, torch.SymInt)) and not isinstance(n, bool) for n in x):
-        refuse(operation, name, "integers", repr(x), TypeError)
-    return list(x)
+
+
+def _check_integer(operation: str, name: str, x: Any) -> int:
+    """Python's integers, torch's symbolic ones, and NumPy's."""
+    integer = x if isinstance(x, (int, torch.SymInt)) else None  # as it is: index() would make a constant of a symbol
+    if integer is None and not isinstance(x, Tensor):
+        with contextlib.suppress(TypeError):
+            integer = index(x)
+    if integer is None or isinstance(x, bool) or not -(2**63) <= integer < 2**63:
+        refuse(operation, name, "an integer of 64 bits", repr(x), TypeError)
+    return integer
 
 
 def check_integers(operation: str, name: str, x: Any) -> Tensor:
