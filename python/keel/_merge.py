@@ -41,36 +41,33 @@ def merge(
     """
     if not isinstance(parts, Iterable):
         raise TypeError(f"[merge] parts: expected a sequence of (out, lse), got {type(parts).__name__}")
-    rows = [_arrays_of(f"parts[{i}]", part) for i, part in enumerate(parts)]
-    if not rows:
+    given = [_arrays_of(f"parts[{i}]", part) for i, part in enumerate(parts)]
+    if not given:
         raise ValueError("[merge] parts: expected at least one, got none")
-    maker, shape = maker_for("merge", "parts[0].out", rows[0][0])
-    to: list[Any] = [out] + [None] * (1 + len(STATISTICS))
-    if isinstance(out, (tuple, list)):
-        to = _arrays_of("out", out)
-        check_tensors("merge", out=to[0])
-    if to[0] is None:
-        to[0] = maker.empty(shape)
-    if to[1] is None:
-        to[1] = maker.row(shape[:-1])
-    for i, name in enumerate(STATISTICS, 2):
-        if not return_stats:
-            to[i] = None
-        elif to[i] is None:
-            to[i] = new_statistic(maker, name, shape[:-1])
-    _core.merge(rows, to, threads)
+    maker, shape = maker_for("merge", "parts[0].out", given[0]["out"])
+    to = _arrays_of("out", out) if isinstance(out, (tuple, list)) else {"out": out}
+    check_tensors("merge", out=to["out"])
+    merged = maker.empty(shape) if to["out"] is None else to["out"]
+    outputs = {}
+    for name in ("lse", *(STATISTICS if return_stats else ())):
+        array = to.get(name)
+        outputs[name] = new_statistic(maker, name, shape[:-1]) if array is None else array
+    _core.merge(given, merged, outputs, threads)
     if not return_stats:
-        return Merged(to[0], to[1])
-    return AttentionResult(to[0], to[1], None, RowStats(*to[2:], None))
+        return Merged(merged, outputs["lse"])
+    stats = RowStats(*(outputs[name] for name in STATISTICS), None)
+    return AttentionResult(merged, outputs["lse"], stats=stats)
 
 
-def _arrays_of(name: str, part: Any) -> list[Any]:
+def _arrays_of(name: str, part: Any) -> dict[str, Any]:
     """out, lse and the statistics of a part, None for those that it does not have."""
     if not isinstance(part, Iterable):
         raise TypeError(f"[merge] {name}: expected (out, lse), got {type(part).__name__}")
     pair = tuple(part)[:2]
     if len(pair) != 2:
         raise ValueError(f"[merge] {name}: expected (out, lse), got {len(pair)} of them")
-    check_tensors("merge", **{f"{name}.out": pair[0], f"{name}.lse": pair[1]})
+    arrays = dict(zip(("out", "lse"), pair))
     stats = getattr(part, "stats", None)
-    return [*pair, *(getattr(stats, field, None) for field in STATISTICS)]
+    arrays |= {field: getattr(stats, field, None) for field in STATISTICS}
+    check_tensors("merge", **{f"{name}.{field}": array for field, array in arrays.items()})
+    return arrays

@@ -60,9 +60,9 @@ std::size_t find(const Row<Target> (&rows)[Count], nb::handle key) {
   return at;
 }
 
-// Each row whose name is in the dict, in the order of the rows.
+// Each row whose name is in the dict, in the order of the rows; errors name it behind `prefix`.
 template <class Target, std::size_t Count>
-Target read(Arguments& arguments, const Row<Target> (&rows)[Count], nb::dict given) {
+Target read(Arguments& arguments, const Row<Target> (&rows)[Count], nb::dict given, const std::string& prefix = "") {
   Target target;
   std::array<nb::handle, Count> values{};
   for (const auto& [key, value] : given) {
@@ -71,21 +71,25 @@ Target read(Arguments& arguments, const Row<Target> (&rows)[Count], nb::dict giv
     values[at] = value;
   }
   for (std::size_t at = 0; at < Count; ++at) {
-    if (values[at].is_valid()) rows[at].read(arguments, rows[at].name, values[at], target);
+    if (!values[at].is_valid()) continue;
+    rows[at].read(arguments, arguments.prefixed(prefix, rows[at].name), values[at], target);
   }
   return target;
 }
 
 // How the members of such a structure are read, by their types.
 
-template <class Target, std::size_t Rank, class Pointer, BasicView<Rank, Pointer> Target::*Member, int Least>
+enum class Need { optional, required };
+
+template <class Target, std::size_t Rank, class Pointer, BasicView<Rank, Pointer> Target::*Member, int Least, Need Kind>
 void view_into(Arguments& arguments, const char* name, nb::handle object, Target& target) {
   constexpr Access access = std::is_same_v<Pointer, void*> ? Access::write : Access::read;
-  target.*Member = arguments.optional<Rank>(name, object, access, Least);
+  target.*Member = Kind == Need::required ? arguments.view<Rank>(name, object, access, Least)
+                                          : arguments.optional<Rank>(name, object, access, Least);
 }
-template <auto Member, int Least = 0>
+template <auto Member, int Least = 0, Need Kind = Need::optional>
 constexpr auto kView = []<class Target, std::size_t Rank, class Pointer>(BasicView<Rank, Pointer> Target::*) {
-  return &view_into<Target, Rank, Pointer, Member, Least>;
+  return &view_into<Target, Rank, Pointer, Member, Least, Kind>;
 }(Member);
 
 template <auto Member>
@@ -199,7 +203,8 @@ void read_accumulate(Arguments& arguments, const char* name, nb::handle object, 
   gradients.accumulate = object.ptr() == Py_True;
 }
 
-// What the options of keel/_options.py, the gradients and what a call reports are in the library.
+// The options of keel/_options.py, the gradients, what a call reports and the parts of a merge, as the library has
+// them.
 
 constexpr Row<Options> kOptions[] = {
     {"bias", kView<&Options::bias>},
@@ -236,6 +241,14 @@ constexpr Row<Outputs> kOutputs[] = {
     {"key_sum_rows", read_key_sum_rows},
 };
 
+constexpr Row<Partial> kPartial[] = {
+    {"out", kView<&Partial::out, 2, Need::required>}, {"lse", kView<&Partial::lse, 1, Need::required>},
+    {"max_logit", kView<&Partial::max_logit, 1>},     {"entropy", kView<&Partial::entropy, 1>},
+    {"max_weight", kView<&Partial::max_weight, 1>},   {"logit_mean", kView<&Partial::logit_mean, 1>},
+    {"logit_var", kView<&Partial::logit_var, 1>},     {"visible", kView<&Partial::visible, 1>},
+    {"logit_count", kView<&Partial::logit_count, 1>},
+};
+
 constexpr Row<Gradients> kGradients[] = {
     {"dq", kView<&Gradients::dq, 2>},      {"dk", kView<&Gradients::dk, 2>},
     {"dv", kView<&Gradients::dv, 2>},      {"dbias", kView<&Gradients::dbias>},
@@ -269,6 +282,7 @@ std::span<const std::int64_t> Arguments::list(const char* name, nb::handle objec
 Options Arguments::options(nb::dict given) { return read(*this, kOptions, given); }
 Outputs Arguments::outputs(nb::dict given) { return read(*this, kOutputs, given); }
 Gradients Arguments::gradients(nb::dict given) { return read(*this, kGradients, given); }
+Partial Arguments::partial(nb::dict given, const std::string& prefix) { return read(*this, kPartial, given, prefix); }
 
 std::vector<std::string> option_names() {
   std::vector<std::string> names;

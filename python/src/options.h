@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <forward_list>
 #include <memory_resource>
+#include <string>
 #include <vector>
 
 #include "array.h"
@@ -37,6 +38,12 @@ class Arguments {
   Options options(nb::dict given);
   Outputs outputs(nb::dict given);
   Gradients gradients(nb::dict given);
+  Partial partial(nb::dict given, const std::string& prefix);  // which names of errors begin with
+
+  // `name` behind `prefix`, kept until the call ends.
+  const char* prefixed(const std::string& prefix, const char* name) {
+    return prefix.empty() ? name : names_.emplace_front(prefix + name).c_str();
+  }
 
   Place place(const char* name) const { return {operation_, name}; }
 
@@ -44,6 +51,7 @@ class Arguments {
   const char* operation_;
   std::array<std::byte, 4096> room_;  // for a call of the usual size, which then allocates nothing
   std::pmr::monotonic_buffer_resource memory_{room_.data(), room_.size()};
+  std::pmr::forward_list<std::string> names_{&memory_};
   std::pmr::forward_list<Array> arrays_{&memory_};
   std::pmr::forward_list<std::vector<std::int64_t>> lists_{&memory_};
 };
@@ -51,10 +59,10 @@ class Arguments {
 // The names that options() knows.
 std::vector<std::string> option_names();
 
-// Runs `call` without Python's lock; keel::Error becomes TypeError where a dtype is at fault, ValueError for any other
-// wrong argument, MemoryError where memory ran out.
+// Runs `call` without the GIL. keel::Error becomes TypeError where a dtype is at fault, ValueError for any other wrong
+// argument, MemoryError where memory ran out.
 template <class Call>
-void without_lock(Call call) {
+void without_gil(Call call) {
   nb::gil_scoped_release released;
   call();
 }
