@@ -24,13 +24,13 @@ def merge(
 
     parts          a sequence of (out, lse), or of what `keel.attention(..., return_lse=True)` returned: out
                    (B, H, N_q, d_v) and lse (B, H, N_q). A sink belongs to no key: give it to one part only.
-    return_stats   merges the statistics too; every part needs them (return_stats=True in `keel.attention`). Those of the
-                   heads are not merged: `stats.heads` is None
+    return_stats   merges the statistics too; every part needs them (return_stats=True in `keel.attention`). Those per
+                   head cannot be merged: `stats.heads` is None
     out            where to write: an array for the output, or (out, lse), or what this or `keel.attention` returned.
-                   It may be a part itself, which is then added to in place
-    threads        at most so many; None for all the machine has
+                   It may itself be a part, which is then updated in place
+    threads        at most this many; None for all that the machine has
 
-    Returns Merged(out, lse), or an AttentionResult when return_stats asks for more.
+    Returns Merged(out, lse), or an AttentionResult when return_stats asks for it.
 
     >>> import keel, numpy as np
     >>> q, k, v = np.random.default_rng(0).standard_normal((3, 1, 2, 6, 8))

@@ -1,5 +1,5 @@
-// keel._core: the library for the package keel, which gives it arrays to read and to write. Arguments that are left out
-// are None. Nothing here decides what attention means: shapes and values are checked by the library.
+// keel._core: the library's calls for the package keel, which passes arrays to read and to write, and None for what is
+// left out. Nothing here decides what attention means: the library checks shapes and values.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
@@ -49,7 +49,7 @@ void backward_call(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb:
   without_gil([&] { attention_backward(inputs, results, given); });
 }
 
-// `parts` has a dict of arrays for each part.
+// `parts` holds one dict of arrays per part.
 void merge_call(const nb::list& parts, nb::handle out, nb::dict outputs, nb::handle threads) {
   Arguments arguments("merge");
   std::vector<Partial> views;
@@ -64,7 +64,7 @@ void merge_call(const nb::list& parts, nb::handle out, nb::dict outputs, nb::han
   without_gil([&] { merge(views, out_view, results, most); });
 }
 
-// An array of that shape, without memory: only what it is like is looked at.
+// An array of this shape without memory, of which only dtype, shape and strides are read.
 template <std::size_t Rank>
 BasicView<Rank, void*> described(DType dtype, const std::array<std::int64_t, Rank>& shape) {
   return {nullptr, dtype, shape, contiguous_strides(shape)};
@@ -79,7 +79,7 @@ std::string explain_call(nb::handle q, nb::handle k, nb::handle v, nb::dict opti
   return explain(q_view, k_view, v_view, out, arguments.options(options));
 }
 
-// `wanted` names gradients; that of a scale, which is a number or a tensor, is one number per row.
+// `wanted` names gradients; that of the scale, be it a number or a tensor, is planned as one number per row.
 std::string explain_backward_call(nb::handle q, nb::handle k, nb::handle v, nb::dict options,
                                   const std::vector<std::string>& wanted) {
   Arguments arguments("attention_backward");
@@ -125,7 +125,7 @@ NB_MODULE(_core, m) {
 
   m.def("attention", &attention_call, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(),
         nb::arg("out").none(), nb::arg("options"), nb::arg("outputs"),
-        "Writes attention of q over (k, v) to out, and what it reports to the arrays of the dict `outputs`.");
+        "Writes attention of q over (k, v) to out, and its statistics to the arrays of the dict `outputs`.");
   m.def("attention_backward", &backward_call, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(),
         nb::arg("out").none(), nb::arg("lse").none(), nb::arg("dout").none(), nb::arg("dlse").none(),
         nb::arg("options"), nb::arg("gradients"), "Writes the gradients to the arrays of the dict `gradients`.");
@@ -143,7 +143,7 @@ NB_MODULE(_core, m) {
       nb::arg("run"), nb::arg("size"), "Computes on the threads of an OpenMP library, given two of its functions.");
 
   m.def("merge", &merge_call, nb::arg("parts"), nb::arg("out").none(), nb::arg("outputs"), nb::arg("threads").none(),
-        "Joins the results of the parts, dicts of arrays over disjoint sets of keys, in out and the dict `outputs`.");
+        "Joins parts, dicts of results over disjoint sets of keys, into out and the dict `outputs`.");
 
   m.def("describe", &describe, nb::arg("operation"), nb::arg("name"), nb::arg("array").none(),
         "The dtype and the shape of an array.");

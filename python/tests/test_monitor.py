@@ -1,4 +1,4 @@
-"""keel.torch.Monitor against numbers reckoned from the weights."""
+"""keel.torch.Monitor against numbers computed from the weights."""
 
 import doctest
 import json
@@ -130,7 +130,7 @@ def test_another_model_is_not_mixed_in():
     with keel.torch.Monitor(model) as monitor:
         other(torch.randn(1, 4, 12))
         assert monitor.step() == []
-        with pytest.raises(RuntimeError, match="expected no other Monitor at work"):
+        with pytest.raises(RuntimeError, match="expected no other active Monitor"):
             keel.torch.Monitor(other).__enter__()
         model(torch.randn(1, 4, 12))
         assert len(monitor.step()) == 6

@@ -100,7 +100,7 @@ def test_explain_has_the_plan_of_gradients():
     forward = keel.explain(x, x, x, bias=bias, sinks=sinks)
     backward = keel.explain(x, x, x, bias=bias, sinks=sinks, want=("dq", "dk", "dv", "dbias", "dscale", "dsinks"))
     assert forward != backward and "kernel" in backward
-    with pytest.raises(ValueError, match=r"\[attention_backward\] want: expected dsinks only beside sinks, got it without"):
+    with pytest.raises(ValueError, match=r"\[attention_backward\] want: expected dsinks only together with sinks, got it alone"):
         keel.explain(x, x, x, want=("dsinks",))
     with pytest.raises(ValueError, match=r"\[attention_backward\] k: expected d_k 64 as in q, got 8"):
         keel.explain(x, x[..., :8], x, want=("dq",))
@@ -124,7 +124,7 @@ def test_errors():
     shape = "[attention] origin: expected (query, key) or (query, key, n_q, n_k), got "
     wrong(forward(origin=3), TypeError, shape + "3")
     wrong(forward(origin=(1, 2, 3)), ValueError, shape + "(1, 2, 3)")
-    wrong(forward(origin=(1, 2.5)), TypeError, "[attention] origin.key: expected an integer of 64 bits, got 2.5")
+    wrong(forward(origin=(1, 2.5)), TypeError, "[attention] origin.key: expected a 64-bit integer, got 2.5")
     wrong(forward(origin=(-1, 0)), ValueError, "[attention] origin.query: expected a position from 0 to 2^40, got -1")
     wrong(
         forward(origin=(0, 5, 0, 12)),
@@ -132,9 +132,9 @@ def test_errors():
         "[attention] origin.n_k: expected 0, or from origin.key + 11 = 16 to 2^40, got 12",
     )
     wrong(
-        forward(out=np.empty_like(Q), out_dtype=np.float64), ValueError, "[attention] out_dtype: expected none beside out"
+        forward(out=np.empty_like(Q), out_dtype=np.float64), ValueError, "[attention] out_dtype: expected None together with out"
     )
-    wrong(forward(out_dtype="colour"), TypeError, "[attention] out_dtype: expected a dtype of NumPy, got 'colour'")
+    wrong(forward(out_dtype="colour"), TypeError, "[attention] out_dtype: expected a NumPy dtype, got 'colour'")
     wrong(forward(out_dtype=np.float32), TypeError, "[attention] out_dtype: expected float64, got float32")
     wrong(
         lambda: keel.attention(*(x.astype(np.float16) for x in (Q, K, V)), out_dtype=np.float64),
@@ -142,10 +142,10 @@ def test_errors():
         "[attention] out_dtype: expected float16 or float32, got float64",
     )
     wrong(forward(out=np.empty(Q.shape, np.float32)), TypeError, "[attention] out: expected dtype f64, got f32")
-    wrong(forward(key_sum_rows=1.5), TypeError, "[attention] key_sum_rows: expected an integer of 64 bits, got 1.5")
-    wrong(backward(accumulate=True), ValueError, "[attention_backward] accumulate: expected into beside it")
+    wrong(forward(key_sum_rows=1.5), TypeError, "[attention] key_sum_rows: expected a 64-bit integer, got 1.5")
+    wrong(backward(accumulate=True), ValueError, "[attention_backward] accumulate: expected arrays to add to (into), got none")
     into = keel.Gradients(dq=np.zeros_like(Q))
-    wrong(backward(into=into, want=("dq",)), ValueError, "[attention_backward] want: expected none beside into")
+    wrong(backward(into=into, want=("dq",)), ValueError, "[attention_backward] want: expected None together with into")
     wrong(backward(into={"dq": into.dq}), TypeError, "[attention_backward] into: expected keel.Gradients, got dict")
     wrong(backward(into=into, accumulate=1), TypeError, "[attention_backward] accumulate: expected True or False, got 1")
     wrong(
@@ -164,17 +164,17 @@ def test_errors():
     wrong(
         lambda: keel.attention(*tensors, out_dtype=np.float64),
         TypeError,
-        "[attention] out_dtype: expected a dtype of torch, got ",
+        "[attention] out_dtype: expected a torch dtype, got ",
     )
     for name, value, error, message in (
         ("origin", 3, TypeError, shape + "3"),
         ("origin", (1, 2, 3), ValueError, shape + "(1, 2, 3)"),
-        ("origin", (1, 2.5), TypeError, "[attention] origin.key: expected an integer of 64 bits, got 2.5"),
-        ("origin", (True, 0), TypeError, "[attention] origin.query: expected an integer of 64 bits, got True"),
-        ("origin", (0, 0, 0, 2**63), TypeError, f"[attention] origin.n_k: expected an integer of 64 bits, got {2**63}"),
+        ("origin", (1, 2.5), TypeError, "[attention] origin.key: expected a 64-bit integer, got 2.5"),
+        ("origin", (True, 0), TypeError, "[attention] origin.query: expected a 64-bit integer, got True"),
+        ("origin", (0, 0, 0, 2**63), TypeError, f"[attention] origin.n_k: expected a 64-bit integer, got {2**63}"),
         ("origin", (-1, 0), ValueError, "[attention] origin.query: expected a position from 0 to 2^40, got -1"),
-        ("window", (2**63, 0), TypeError, f"[attention] window.left: expected an integer of 64 bits, got {2**63}"),
-        ("out_dtype", "float32", TypeError, "[attention] out_dtype: expected a dtype of torch, got 'float32'"),
+        ("window", (2**63, 0), TypeError, f"[attention] window.left: expected a 64-bit integer, got {2**63}"),
+        ("out_dtype", "float32", TypeError, "[attention] out_dtype: expected a torch dtype, got 'float32'"),
         ("out_dtype", torch.float32, TypeError, "[attention] out_dtype: expected torch.float64, got torch.float32"),
     ):
         wrong(lambda n=name, x=value: keel.torch.attention(*tensors, **{n: x}), error, message)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from keel.torch import _operator
 from keel.torch import scaled_dot_product_attention as sdpa
 
-pytestmark = pytest.mark.usefixtures("short_way")
+pytestmark = pytest.mark.usefixtures("short_path")
 
 
 def qkv(*shape, dtype=torch.float32, seed=0, grad=False):
@@ -23,7 +23,7 @@ def qkv(*shape, dtype=torch.float32, seed=0, grad=False):
 
 
 def operator_arguments(q, k, v, statistics=False, out_dtype=None, **options):
-    """Those of torch.ops.keel.attention, in order."""
+    """The arguments of torch.ops.keel.attention, in order."""
     return (q, k, v, *_operator.flatten("attention", options), statistics, out_dtype)
 
 
@@ -292,7 +292,7 @@ def test_lazy_negations_are_seen_as_what_they_mean():
     (dq,) = torch.autograd.grad(sdpa(leaf, k, v), leaf, negated)
     (expected,) = torch.autograd.grad(sdpa(leaf, k, v), leaf, q)
     assert torch.equal(dq, expected)
-    with pytest.raises(ValueError, match=r"k: expected a tensor as it lies in memory, got a lazy negation"):
+    with pytest.raises(ValueError, match=r"k: expected a tensor whose memory holds its values, got a lazy negation"):
         keel.attention(q, negated, v)
 
 

@@ -21,13 +21,13 @@ _NAMES = tuple(Options.__annotations__)
 
 
 class Statistics(NamedTuple):
-    """What the softmax of every row was like: tensors (B, H_q, N_q), detached.
+    """Statistics of each row's softmax: tensors (B, H_q, N_q), detached.
 
     max_logit    largest visible score
     entropy      of the softmax, in nats
     max_weight   largest weight
-    logit_mean   mean of the visible scores above -2^64: masks that are finite biases are left out
-    logit_var    variance of the same
+    logit_mean   mean of the visible scores above -2^64, which leaves out keys that a finite bias masks
+    logit_var    variance of these scores
     visible      how many keys the row sees (int64)
     logit_count  how many scores logit_mean and logit_var are over (int64)
     """
@@ -42,7 +42,7 @@ class Statistics(NamedTuple):
 
 
 class Attention(NamedTuple):
-    """What `keel.torch.attention` returns when more than the output is asked for; None where it was not."""
+    """What `keel.torch.attention` returns when asked for more than the output. What was not asked for is None."""
 
     out: Tensor
     lse: Tensor | None = None
@@ -60,17 +60,17 @@ def attention(
     out_dtype: torch.dtype | None = None,
     **options: Unpack[Options],
 ) -> Any:
-    """`keel.attention` for torch: differentiable by q, k, v, bias (or a mask of numbers), a scale that is a tensor,
-    and sinks.
+    """`keel.attention` for torch: differentiable with respect to q, k, v, bias (or a mask of numbers), a scale that is
+    a tensor, and sinks.
 
     Shapes: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B, H_kv, N_k, d_v), result (B, H_q, N_q, d_v); mask and
     bias (B, H_q, N_q, N_k), scale (B, H_q, N_q), any dimension of which may be 1 or missing from the left; alibi and
     sinks (H_q,); q_lengths and k_lengths (B,), q_offsets and k_offsets (E + 1,), tensors of integers. The options
     mean what they mean in keel.attention; dropout takes its seed from torch's generator, and torch.set_num_threads
-    bounds the threads. out_dtype is the result's dtype, that of q, or torch.float32 where that has 16 bits, as partial
-    results want it that are yet to be merged.
+    bounds the threads. out_dtype is the dtype of the result: that of q, or torch.float32 for 16-bit inputs, which keeps
+    the precision of partial results that are to be merged.
 
-    Returns the output; an Attention (out, lse, stats) when lse or the statistics are asked for. lse (B, H_q, N_q) can
+    Returns the output; an Attention (out, lse, stats) when asked for lse or the statistics. lse (B, H_q, N_q) can
     be differentiated through; the statistics are detached.
 
     >>> import torch, keel.torch

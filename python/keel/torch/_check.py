@@ -1,4 +1,4 @@
-"""What the arguments of keel.torch must be for torch's operators to take them. Their values the library checks."""
+"""Checks that torch's operators can take the arguments of keel.torch. The library checks values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def refuse(operation: str, name: str, expected: str, got: Any, error: type[Excep
 
 
 def check_tensor(operation: str, name: str, x: Any) -> Tensor:
-    """TypeError unless `x` is a tensor that Keel can serve."""
+    """TypeError unless `x` is a tensor that Keel supports."""
     if not isinstance(x, Tensor):
         refuse(operation, name, "a tensor", type(x).__name__, TypeError)
     if x.device.type not in ("cpu", "meta"):
@@ -27,7 +27,7 @@ def check_tensor(operation: str, name: str, x: Any) -> Tensor:
 
 
 def check_no_tangent(operation: str, *tensors: Any) -> None:
-    """NotImplementedError for forward-mode derivatives, which would be lost without a word."""
+    """NotImplementedError for forward-mode derivatives, which would be lost silently."""
     if torch.compiler.is_compiling() or forward_ad._current_level < 0 or torch._C._functorch.maybe_current_level():
         return
     if any(isinstance(x, Tensor) and forward_ad.unpack_dual(x).tangent is not None for x in tensors):
@@ -38,7 +38,7 @@ def check_number(operation: str, name: str, x: Any) -> float:
     if isinstance(x, bool) or not isinstance(x, (int, float, torch.SymInt, torch.SymFloat)):
         refuse(operation, name, "a number", repr(x), TypeError)
     if isinstance(x, int) and x.bit_length() > 1023:
-        refuse(operation, name, "a finite number", "an integer beyond all floats")
+        refuse(operation, name, "a finite number", "an integer too large for a float")
     return float(x)
 
 
@@ -81,7 +81,7 @@ def _check_integer(operation: str, name: str, x: Any) -> int:
         with contextlib.suppress(TypeError):
             integer = index(x)
     if integer is None or isinstance(x, bool) or not -(2**63) <= integer < 2**63:
-        refuse(operation, name, "an integer of 64 bits", repr(x), TypeError)
+        refuse(operation, name, "a 64-bit integer", repr(x), TypeError)
     return integer
 
 

@@ -20,7 +20,7 @@ FIELDS = ("max_logit", "mean_entropy", "min_entropy", "saturated", "logit_std")
 
 
 class _Sums:
-    """What the calls of one layer in one step add up to, one value a head."""
+    """Sums over the calls of one layer in one step, one value per head."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -34,7 +34,7 @@ class _Sums:
         count = logit_count.double()
         wide = mean.double()
         first = (count * wide).sum(rows)
-        # About each head's own mean, or the squares of large logits would hide their spread.
+        # About each head's own mean: the squares of large logits would swamp their spread.
         centre = first / count.sum(rows).clamp(min=1)
         second = (count * (var.double() + (wide - centre[:, None]).square())).sum(rows)
         self.calls += 1
@@ -78,15 +78,15 @@ class _Sums:
 
 
 class Monitor:
-    """Gathers, per layer and head of `model`, what the softmax of its attention is like.
+    """Gathers statistics of the softmax, per layer and head of `model`.
 
-    While it is at work (`with monitor:`) the model's F.scaled_dot_product_attention goes through Keel (see
-    keel.torch.replace), and so do keel.torch's own functions and attn_implementation="keel"; each attention reports
-    from the pass that computes it. `step()` ends a step and returns its records, a plain dict for each layer and
+    While it is active (`with monitor:`), the model's F.scaled_dot_product_attention goes through Keel (see
+    keel.torch.replace). It sees these calls, those of keel.torch's own functions, and attn_implementation="keel"; each
+    reports from the pass that computes it. `step()` ends a step and returns its records, a plain dict per layer and
     head:
 
     step, layer, head    where; `layer` is the name of the module that called attention
-    calls, rows          how many calls, and rows of them, the values are over
+    calls, rows          how many calls, and how many of their rows, the values are over
     max_logit            largest score (QK-clip's signal)
     mean_entropy         nats, over rows
     min_entropy          nats
@@ -94,12 +94,12 @@ class Monitor:
     logit_std            standard deviation of the visible scores, except those that a finite bias masks
 
     every        gather in every n-th step only; the others cost nothing
-    jsonl        a file to which step() adds a line for each record
-    tensorboard  a folder, or a SummaryWriter, for the same as scalars attention/<layer>/head<h>/<name>
+    jsonl        a file to which step() appends one line per record
+    tensorboard  a folder, or a SummaryWriter, for the same values as scalars attention/<layer>/head<h>/<name>
     on_alarm     called with a dict (step, layer, head, what, value, limit) when max_logit is above its limit or
                  mean_entropy below entropy_floor (NaN counts as both)
 
-    What runs in a compiled graph is not seen. One Monitor is at work at a time.
+    Calls inside compiled graphs are not seen. Only one Monitor can be active at a time.
 
     >>> import torch, keel.torch
     >>> model = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
@@ -143,10 +143,10 @@ class Monitor:
 
     def __enter__(self) -> Monitor:
         if _observe.observer is not None or self._open is not None:
-            raise RuntimeError("[Monitor] expected no other Monitor at work, got one")
+            raise RuntimeError("[Monitor] expected no other active Monitor, got one")
         with contextlib.ExitStack() as stack:
             stack.enter_context(replace())
-            # torch.nn's transformer layers have a fused way in eval mode that does not pass by attention.
+            # In eval mode torch.nn's transformer layers have a fused path that bypasses attention.
             stack.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
             torch.backends.mha.set_fastpath_enabled(False)
             for name, module in self.model.named_modules():
@@ -170,7 +170,7 @@ class Monitor:
         self._open = None
 
     def step(self) -> list[dict[str, Any]]:
-        """Ends a step: writes and returns its records, calls back for those that pass a threshold, begins the next."""
+        """Ends a step: writes and returns its records, calls on_alarm for those beyond a limit, and begins the next."""
         with self._lock:
             sums, self._sums = self._sums, {}
         records = [record for layer, layer_sums in sums.items() for record in layer_sums.records(self.steps, layer)]
@@ -225,5 +225,5 @@ class Monitor:
 
 
 def _json(value: Any) -> Any:
-    """JSON has no NaN and no infinity: null."""
+    """null for NaN and infinity, which JSON does not have."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,9 +1,8 @@
 """The operators torch.ops.keel.attention and torch.ops.keel.attention_backward.
 
-They are functional, know what they would return without computing it (fake tensors, torch.compile), and the first has
-the second as its derivative. Shapes are those of keel.attention: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B,
-H_kv, N_k, d_v). The options are those of keel._options, None where they are left out; `seed` is an int64 tensor of one
-element.
+Both are functional and have fake implementations (for fake tensors and torch.compile); the second is the derivative of
+the first. Shapes are those of keel.attention: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B,
+H_kv, N_k, d_v). The options are those of keel._options, None if left out; `seed` is an int64 tensor of one element.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from keel._backward import OF_OPTIONS, OF_TENSORS, Gradients
 from keel._options import TABLE
 from keel.torch import _check
 
-# How a caller's value of a kind becomes an operator's, and the types that it has there: one of them is given.
+# Per kind of option: what checks and converts a caller's value, and its types in an operator, of which one is given.
 _KINDS: dict[str, tuple[Any, ...]] = {
     "tensor": (_check.check_tensor, "Tensor?"),
     "number": (_check.check_number, "float?"),
@@ -31,7 +30,7 @@ _KINDS: dict[str, tuple[Any, ...]] = {
     "origin": (_check.check_origin, "SymInt[]?"),
     "integers": (_check.check_integers, "Tensor?"),
     "seed": (_check.check_tensor, "Tensor?"),
-    "threads": (None,),  # torch's own
+    "threads": (None,),  # set by torch.set_num_threads
 }
 
 
@@ -76,7 +75,7 @@ _INPUTS = [argument.name for argument in torch.ops.keel.attention.default._schem
 
 
 def flatten(operation: str, options: Mapping[str, Any]) -> list[Any]:
-    """The options as arguments of an operator, a seed for dropout among them. TypeError for what cannot be one."""
+    """The options as arguments of an operator, with a seed if there is dropout. TypeError for values of a wrong type."""
     flat: list[Any] = [None] * len(ARGUMENTS)
     for name, value in options.items():
         if value is not None:
@@ -89,19 +88,19 @@ def flatten(operation: str, options: Mapping[str, Any]) -> list[Any]:
 
 
 def _given(flat: Any) -> dict[str, Any]:
-    """The same as the compiled part takes them."""
+    """The options as a dict, as the compiled part takes them."""
     options = {name: value for name, value in zip(_OPTIONS, flat) if value is not None}
     options["threads"] = torch.get_num_threads()
     return options
 
 
 def row_dtype(dtype: torch.dtype) -> torch.dtype:
-    """That of lse and of the statistics."""
+    """The dtype of lse and the statistics."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def empty_output(q: Tensor, v: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """The output, laid out as q is: (B, N, H, D) in memory where q is."""
+    """The output, with the memory layout of q."""
     if v.shape[-1] == q.shape[-1]:
         return torch.empty_like(q, dtype=dtype)
     return q.new_empty(q.shape[:-1] + v.shape[-1:], dtype=dtype)
@@ -169,7 +168,7 @@ def _attention_backward_fake(dout: Any, dlse: Any, q: Tensor, k: Tensor, v: Tens
 
 
 def _all_of(gradients: dict[str, Tensor], q: Tensor) -> tuple[Tensor, ...]:
-    """An operator returns a tensor for each, wanted or not."""
+    """A tensor for each gradient, wanted or not, as an operator must return."""
     return tuple(gradients[name] if name in gradients else q.new_empty(0) for name in Gradients._fields)
 
 
@@ -211,7 +210,7 @@ torch.library.register_autograd("keel::attention_backward", _no_second)
 
 
 def _one_by_one(operator: Any) -> Any:
-    """The rule of torch.vmap for an operator: a call for each entry."""
+    """torch.vmap's rule for an operator: one call per entry."""
 
     def rule(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, Any]:
         def entry(i: int) -> list[Any]:
@@ -228,7 +227,7 @@ torch.library.register_vmap("keel::attention_backward", _one_by_one(torch.ops.ke
 
 
 class _Transformed(torch.autograd.Function):
-    """The operator for torch.func: derivatives that are registered for an operator do not serve there."""
+    """The operator for torch.func, where derivatives registered for an operator do not work."""
 
     generate_vmap_rule = True
 
@@ -259,7 +258,7 @@ def _transforming() -> bool:
 
 
 def attention(*inputs: Any) -> tuple[Tensor, ...]:
-    """torch.ops.keel.attention, also within torch.func's transforms."""
+    """torch.ops.keel.attention, inside torch.func's transforms too."""
     return _Transformed.apply(*inputs) if _transforming() else torch.ops.keel.attention(*inputs)
 
 

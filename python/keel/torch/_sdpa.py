@@ -1,8 +1,8 @@
-"""keel.torch.scaled_dot_product_attention, torch's own by signature and meaning.
+"""keel.torch.scaled_dot_product_attention, with torch's signature and meaning.
 
-Two ways lead to the same kernel. Plain tensors take the short one (_short.py): at length 16 a call costs a few
-microseconds, of which the dispatcher alone would take more than the arithmetic. Whatever else there is (torch.compile,
-fake tensors, transforms, autocast, broadcasts, dropout) takes the operator of _operator.py.
+Two paths lead to the same kernel. Plain tensors take the short one (_short.py): at length 16 a call costs a few
+microseconds, and the dispatcher alone would cost more than the arithmetic. Everything else (torch.compile, fake tensors,
+transforms, autocast, broadcasts, dropout) takes the operator of _operator.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from keel.torch import _operator as operator
 from keel.torch._check import check_no_tangent, check_number, check_tensor, refuse
 from keel.torch._short import sdpa as _short
 
-_is_traced = torch.compiler.is_dynamo_compiling  # what else traces has tensors of its own type, or a mode
+_is_traced = torch.compiler.is_dynamo_compiling  # other tracers have their own type of tensor, or a mode
 
 
 def scaled_dot_product_attention(
@@ -61,7 +61,7 @@ def _any(
     """Any call: wrong arguments are refused, batches are broadcast to the operator's four dimensions."""
     _check_kinds(query, key, value, attn_mask, {"is_causal": is_causal, "enable_gqa": gqa})
     if attn_mask is not None and is_causal:
-        refuse(_OPERATION, "attn_mask", "None beside is_causal", "a mask")
+        refuse(_OPERATION, "attn_mask", "None with is_causal=True", "a mask")
     check_number(_OPERATION, "dropout_p", dropout_p)
     if not 0.0 <= dropout_p <= 1.0:
         refuse(_OPERATION, "dropout_p", "from 0 to 1", dropout_p)
@@ -128,7 +128,7 @@ def _check_fit(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | No
 def _with_equal_heads(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     """key and value of grouped heads, repeated only where the two differ in number."""
     if min(query.dim(), key.dim(), value.dim()) < 3:
-        refuse(_OPERATION, "enable_gqa", "at least 3 dimensions beside it", query.dim())
+        refuse(_OPERATION, "enable_gqa", "at least 3 dimensions with it", query.dim())
     heads = query.shape[-3]
     for name, x in (("key", key), ("value", value)):
         if x.shape[-3] == 0 or heads % x.shape[-3] != 0:
