@@ -109,7 +109,8 @@ def check_tensors(operation: str, **arrays: Any) -> None:
 def _check_tensor(torch: Any, operation: str, name: str, array: Any) -> None:
     if array.is_neg():
         raise ValueError(
-            f"[{operation}] {name}: expected a tensor whose memory holds its values, got a lazy negation; use resolve_neg()"
+            f"[{operation}] {name}: expected a tensor whose memory holds its values, got a lazy negation; "
+            "use resolve_neg()"
         )
     if array.requires_grad and torch.is_grad_enabled():
         raise ValueError(

@@ -122,7 +122,7 @@ def attention(
     saturation_threshold   the weight above which a row counts as saturated in return_stats
     key_sum_rows   sum key_sums over this many last rows of each entry; 0 for all rows
 
-    Returns the output; an AttentionResult when return_lse, return_weights, return_stats or return_key_sums asks for it.
+    Returns the output; an AttentionResult when any of the return_... arguments asks for more.
 
     >>> import keel, numpy as np
     >>> x = np.eye(3, dtype=np.float32)[None, None]
@@ -135,7 +135,9 @@ def attention(
     check_tensors("attention", q=q, k=k, v=v)
     prepare("attention", options)
     if out is not None and out_dtype is not None:
-        raise ValueError(f"[attention] out_dtype: expected None together with out, which has a dtype, got {out_dtype!r}")
+        raise ValueError(
+            f"[attention] out_dtype: expected None together with out, which has a dtype, got {out_dtype!r}"
+        )
     if out is None:
         _, v_shape = _core.describe("attention", "v", v)
         dtype = None if out_dtype is None else maker.out_dtype("attention", out_dtype)
@@ -180,8 +182,8 @@ def _new_heads(q_shape: tuple[int, ...], offsets: Any) -> np.ndarray:
 
 @takes(ArrayOptions)
 def explain(q: Any, k: Any, v: Any, *, want: tuple[str, ...] | None = None, **options: Unpack[ArrayOptions]) -> str:
-    """How `keel.attention` would serve this call: backend, kernel, SIMD target, tiles, threads, workspace, and why. With
-    `want`, the names of gradients, how `keel.attention_backward` would.
+    """How `keel.attention` would serve this call: backend, kernel, SIMD target, tiles, threads, workspace, and why.
+    With `want`, the names of gradients, how `keel.attention_backward` would.
 
     Shapes and arguments are those of the two functions; nothing is computed.
 

@@ -25,7 +25,12 @@ def parts_of(rows, **options):
     """Attention of these queries over each slice of the keys."""
     return [
         keel.attention(
-            Q[:, :, rows], K[:, :, keys], V[:, :, keys], return_lse=True, origin=(rows.start, keys.start, N, N), **options
+            Q[:, :, rows],
+            K[:, :, keys],
+            V[:, :, keys],
+            return_lse=True,
+            origin=(rows.start, keys.start, N, N),
+            **options,
         )
         for keys in SLICES
     ]
@@ -100,7 +105,9 @@ def test_explain_has_the_plan_of_gradients():
     forward = keel.explain(x, x, x, bias=bias, sinks=sinks)
     backward = keel.explain(x, x, x, bias=bias, sinks=sinks, want=("dq", "dk", "dv", "dbias", "dscale", "dsinks"))
     assert forward != backward and "kernel" in backward
-    with pytest.raises(ValueError, match=r"\[attention_backward\] want: expected dsinks only together with sinks, got it alone"):
+    with pytest.raises(
+        ValueError, match=r"\[attention_backward\] want: expected dsinks only together with sinks, got it alone"
+    ):
         keel.explain(x, x, x, want=("dsinks",))
     with pytest.raises(ValueError, match=r"\[attention_backward\] k: expected d_k 64 as in q, got 8"):
         keel.explain(x, x[..., :8], x, want=("dq",))
@@ -132,7 +139,9 @@ def test_errors():
         "[attention] origin.n_k: expected 0, or from origin.key + 11 = 16 to 2^40, got 12",
     )
     wrong(
-        forward(out=np.empty_like(Q), out_dtype=np.float64), ValueError, "[attention] out_dtype: expected None together with out"
+        forward(out=np.empty_like(Q), out_dtype=np.float64),
+        ValueError,
+        "[attention] out_dtype: expected None together with out",
     )
     wrong(forward(out_dtype="colour"), TypeError, "[attention] out_dtype: expected a NumPy dtype, got 'colour'")
     wrong(forward(out_dtype=np.float32), TypeError, "[attention] out_dtype: expected float64, got float32")
@@ -143,20 +152,24 @@ def test_errors():
     )
     wrong(forward(out=np.empty(Q.shape, np.float32)), TypeError, "[attention] out: expected dtype f64, got f32")
     wrong(forward(key_sum_rows=1.5), TypeError, "[attention] key_sum_rows: expected a 64-bit integer, got 1.5")
-    wrong(backward(accumulate=True), ValueError, "[attention_backward] accumulate: expected arrays to add to (into), got none")
+    wrong(
+        backward(accumulate=True),
+        ValueError,
+        "[attention_backward] accumulate: expected arrays to add to (into), got none",
+    )
     into = keel.Gradients(dq=np.zeros_like(Q))
     wrong(backward(into=into, want=("dq",)), ValueError, "[attention_backward] want: expected None together with into")
     wrong(backward(into={"dq": into.dq}), TypeError, "[attention_backward] into: expected keel.Gradients, got dict")
-    wrong(backward(into=into, accumulate=1), TypeError, "[attention_backward] accumulate: expected True or False, got 1")
+    wrong(
+        backward(into=into, accumulate=1), TypeError, "[attention_backward] accumulate: expected True or False, got 1"
+    )
     wrong(
         backward(into=keel.Gradients(dbias=np.zeros((1, 2, N, N)))),
         ValueError,
         "[attention_backward] dbias: expected none without a bias",
     )
     for want in ("dq", 3):
-        wrong(
-            backward(want=want), TypeError, f"[attention_backward] want: expected a sequence of names, got {want!r}"
-        )
+        wrong(backward(want=want), TypeError, f"[attention_backward] want: expected a sequence of names, got {want!r}")
     read_only = np.zeros_like(Q)
     read_only.flags.writeable = False
     wrong(backward(into=keel.Gradients(dq=read_only)), ValueError, "[attention_backward] dq: ")
@@ -189,7 +202,13 @@ def test_slices_under_autograd():
     q, k, v = leaves
     parts = [
         keel.torch.attention(
-            q, k[:, :, keys], v[:, :, keys], causal=True, origin=(0, keys.start), return_lse=True, out_dtype=torch.float32
+            q,
+            k[:, :, keys],
+            v[:, :, keys],
+            causal=True,
+            origin=(0, keys.start),
+            return_lse=True,
+            out_dtype=torch.float32,
         )
         for keys in SLICES
     ]

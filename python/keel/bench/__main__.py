@@ -27,8 +27,8 @@ def parser() -> argparse.ArgumentParser:
         type=float,
         default=1.0,
         metavar="S",
-        help="time per row (1); up to 8 times as long until its ratio is known to 2 %%, and up to 64 times while it may be "
-        "on either side of 1",
+        help="time per row (1); up to 8 times as long until its ratio is known to 2 %%, and up to 64 times while it "
+        "may be on either side of 1",
     )
     text.add_argument(
         "--json", metavar="FILE", help="write everything as JSON; - for standard output instead of the table"

@@ -97,12 +97,13 @@ def interval(values: list[float]) -> tuple[float, float]:
 
 LONG = 0.5  # seconds: a longer first call is like any other
 MARGIN = 0.02  # to which a ratio should be known
-PATIENCE, PATIENCE_NEAR_1 = 8, 64  # how many times as long to try for it, and for a ratio that may be above or below 1
+PATIENCE, PATIENCE_NEAR_1 = 8, 64  # how many times as long to try for it, and while it may be either side of 1
 
 
 def measure(row: Row, threads: int, seconds: float) -> Result:
-    """Medians over alternating blocks, for `seconds` and at least three rounds; then for twice as long, and so on, until
-    it is known on which side of 1 the ratio is, and its size to MARGIN. So few looks leave chance little to choose from.
+    """Medians over alternating blocks, for `seconds` and at least three rounds; then for twice as long, and so on,
+    until it is known on which side of 1 the ratio is, and its size to MARGIN. Looking so rarely gives chance few
+    opportunities to end it early.
     """
     torch.set_num_threads(threads)
     peers, ours = calls(row)
@@ -115,7 +116,7 @@ def measure(row: Row, threads: int, seconds: float) -> Result:
     pair = (peer, ours)
     once = [settled(call) for call in pair]
     warm = max(once) <= LONG
-    # Blocks are long enough for the clock and for the effects of the first calls to fade, and short enough for many rounds.
+    # Blocks are long enough for the clock and for effects of the first calls to fade, short enough for many rounds.
     counts = [max(1, math.ceil(min(0.02, seconds / 20) / max(each, 1e-7))) for each in once]
     times: tuple[list[float], list[float]] = ([], [])
     begin, limit = time.perf_counter(), seconds

@@ -64,7 +64,8 @@ STATISTICS = tuple(name for name in _STATISTICS if name not in COUNTS)  # what t
 _SCHEMA = ", ".join(f"{argument.type} {argument.name}" for argument in ARGUMENTS)
 torch.library.define(
     "keel::attention",
-    f"(Tensor q, Tensor k, Tensor v, {_SCHEMA}, bool statistics, ScalarType? out_dtype) -> (Tensor, Tensor, Tensor, Tensor)",
+    f"(Tensor q, Tensor k, Tensor v, {_SCHEMA}, bool statistics, ScalarType? out_dtype) "
+    "-> (Tensor, Tensor, Tensor, Tensor)",
 )
 torch.library.define(
     "keel::attention_backward",
@@ -75,7 +76,7 @@ _INPUTS = [argument.name for argument in torch.ops.keel.attention.default._schem
 
 
 def flatten(operation: str, options: Mapping[str, Any]) -> list[Any]:
-    """The options as arguments of an operator, with a seed if there is dropout. TypeError for values of a wrong type."""
+    """The options as arguments of an operator, with a seed if there is dropout. TypeError for a wrong type."""
     flat: list[Any] = [None] * len(ARGUMENTS)
     for name, value in options.items():
         if value is not None:

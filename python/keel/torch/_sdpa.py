@@ -1,8 +1,8 @@
 """keel.torch.scaled_dot_product_attention, with torch's signature and meaning.
 
 Two paths lead to the same kernel. Plain tensors take the short one (_short.py): at length 16 a call costs a few
-microseconds, and the dispatcher alone would cost more than the arithmetic. Everything else (torch.compile, fake tensors,
-transforms, autocast, broadcasts, dropout) takes the operator of _operator.py.
+microseconds, and the dispatcher alone would cost more than the arithmetic. Everything else (torch.compile, fake
+tensors, transforms, autocast, broadcasts, dropout) takes the operator of _operator.py.
 """
 
 from __future__ import annotations
