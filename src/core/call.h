@@ -18,7 +18,7 @@ struct BasicStrided {
   DType dtype = DType::f32;
   std::int64_t batch = 0, head = 0, row = 0, column = 0;
 
-  explicit operator bool() const { return data != nullptr; }
+  constexpr explicit operator bool() const { return data != nullptr; }
 };
 using Strided = BasicStrided<const void*>;
 using MutableStrided = BasicStrided<void*>;
