@@ -62,7 +62,7 @@ KEEL_HD void plain_row(const Call& call, std::int64_t e, std::int64_t h, std::in
   const auto put_weight = [&](std::int64_t jk, double weight) {
     store_as(weights.data, weights.dtype, place_in(weights, b, h, iq, jk), weight);
   };
-  const auto weight = [&](std::int64_t j) {
+  const auto weight = [&](std::int64_t, std::int64_t j) {
     Term<A> term{scores.sees(j), 0};
     if (term.seen) {
       term.weight = std::exp(scores.score(j).s - m) * norm;
@@ -73,12 +73,14 @@ KEEL_HD void plain_row(const Call& call, std::int64_t e, std::int64_t h, std::in
     if (weights) put_weight(entry.k_begin + j, term.weight);
     return term;
   };
-  const auto values = [&](std::int64_t j) { return elements<T>(call.v, b, h / call.group, entry.k_begin + j); };
+  const auto values = [&](std::int64_t, std::int64_t j) {
+    return elements<T>(call.v, b, h / call.group, entry.k_begin + j);
+  };
   const auto put = [&](std::int64_t c, double sum) {
     store_as(call.out.data, call.out.dtype, place_in(call.out, b, h, iq, c), sum);
   };
   const KeyRange range = scores.keys();
-  sum_rows<A>(lanes, range.begin, range.end, call.d_v, weight, values, put);
+  sum_rows<A>(lanes, {1, range.begin, range.end, call.d_v}, weight, values, put);
   if (!weights) return;
   for (std::int64_t jk = lanes.lane(); jk < call.sequences.n_k; jk += Lanes::kCount) {
     if (jk < entry.k_begin + range.begin || jk >= entry.k_begin + range.end) put_weight(jk, 0.0);

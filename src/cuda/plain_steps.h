@@ -2,9 +2,11 @@
 
 #include <cstddef>
 
+#include "cuda/plain_backward.h"
 #include "cuda/plain_forward.h"
 #include "cuda/plain_heads.h"
 #include "cuda/plain_key_sums.h"
+#include "cuda/plain_reduced.h"
 
 // Which work a call is, in which order, and where its workspace lies. Whoever runs it, a GPU or a test, brings
 //   run.together(items, work)   work(item, lanes) for every item, by all lanes of a group
@@ -65,6 +67,60 @@ void forward_steps(const Call& asked, const HeadOutputs& heads, WorkspaceCursor&
   key_sums_steps<T>(call, workspace, run);
 }
 
+template <std::size_t Rank, class Run>
+void zero_steps(const BasicView<Rank, void*>& view, Run& run) {
+  if (!view.given()) return;
+  Index4 counts = {{1, 1, 1, 1}};
+  std::int64_t strides[4] = {};
+  for (std::size_t d = 0; d < Rank; ++d) {  // the view's last dimension is the last of four
+    counts.at[4 - Rank + d] = view.strides[d] == 0 ? std::min<std::int64_t>(view.shape[d], 1) : view.shape[d];
+    strides[4 - Rank + d] = view.strides[d];
+  }
+  if (std::min({counts.at[0], counts.at[1], counts.at[2], counts.at[3]}) == 0) return;
+  run.alone(count_of(counts), Zeros{{view.data, view.dtype, strides[0], strides[1], strides[2], strides[3]}, counts});
+}
+
+template <class T, class Run>
+void reduced_steps(const BackwardCall& call, const RowNumbers<Sum<T>>* rows, WorkspaceCursor& workspace, Run& run) {
+  const Call& f = call.forward;
+  const Sequences& s = f.sequences;
+  const auto run_elements = [&](const auto& work) {
+    constexpr std::int64_t kWorthSharing = 8;  // terms; fewer would leave most lanes idle
+    const std::int64_t items = count_of(work.reduced.elements);
+    count_of(work.reduced.terms) < kWorthSharing ? run.alone(items, work) : run.together(items, work);
+  };
+  if (call.dbias) {
+    run_elements(BiasGradients<T>{call, rows, Reduced(call.dbias, {{s.batch, f.q_heads, s.n_q, s.n_k}})});
+  }
+  if (call.dscale) {
+    auto* const values = workspace.take<double>(rows_of(f));
+    run.together(rows_of(f), ScaleRows<T>{call, rows, values});
+    run_elements(ScaleGradients{call, values, Reduced(call.dscale, {{s.batch, f.q_heads, s.n_q, 1}})});
+  }
+}
+
+// `as_given`: the gradients before broadcasting, for calls without a pair of a query and a key: a sum over a dimension
+// of size 0 has memory still, and is 0.
+template <class T, class Run>
+void backward_steps(const BackwardCall& call, const Gradients& as_given, WorkspaceCursor& workspace, Run& run) {
+  const Call& f = call.forward;
+  const bool has_pairs = rows_of(f) > 0 && f.sequences.n_k > 0;
+  if (!has_pairs && !call.accumulate) {
+    const Gradients& g = as_given;
+    zero_steps(g.dq, run), zero_steps(g.dk, run), zero_steps(g.dv, run), zero_steps(g.dbias, run);
+    zero_steps(g.dscale, run), zero_steps(g.dsinks, run);
+  }
+  if (rows_of(f) == 0) return;
+  auto* const rows = workspace.take<RowNumbers<Sum<T>>>(rows_of(f));
+  run.together(rows_of(f), PrepareRows<T>{call, rows});
+  if (call.dsinks) run.together(f.q_heads, SinkGradients<Sum<T>>{call, rows});  // a slice without keys has these, too
+  if (!has_pairs) return;
+  if (call.dq) run.together(rows_of(f), QueryGradients<T>{call, rows});
+  if (call.dk) run.together(keys_of(f, f.kv_heads), KeyGradients<T, false>{call, rows});
+  if (call.dv) run.together(keys_of(f, f.kv_heads), KeyGradients<T, true>{call, rows});
+  reduced_steps<T>(call, rows, workspace, run);
+}
+
 // Runs nothing, to find how much workspace the steps take.
 struct RunNothing {
   template <class Work>
@@ -77,6 +133,13 @@ inline std::size_t forward_workspace(const Call& call, const HeadOutputs& heads)
   WorkspaceCursor none(nullptr);
   RunNothing nothing;
   with_element(call.dtype, [&](auto element) { forward_steps<decltype(element)>(call, heads, none, nothing); });
+  return none.used();
+}
+
+inline std::size_t backward_workspace(const BackwardCall& call) {
+  WorkspaceCursor none(nullptr);
+  RunNothing nothing;
+  with_element(call.forward.dtype, [&](auto element) { backward_steps<decltype(element)>(call, {}, none, nothing); });
   return none.used();
 }
 

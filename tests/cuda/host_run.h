@@ -47,4 +47,16 @@ void plain_attention(const TensorView& q, const TensorView& k, const TensorView&
   with_element(call.dtype, [&](auto element) { forward_steps<decltype(element)>(call, heads, workspace, run); });
 }
 
+template <int kLanes>
+void plain_attention_backward(const BackwardInputs& inputs, const Gradients& gradients, const Options& options) {
+  const BackwardProblem problem = make_backward_problem(inputs, gradients, options);
+  BackwardCall call;
+  describe(problem, call);
+  const auto memory = workspace_of(backward_workspace(call));
+  WorkspaceCursor workspace(memory.get());
+  HostRun<kLanes> run;
+  with_element(call.forward.dtype,
+               [&](auto element) { backward_steps<decltype(element)>(call, problem.as_given, workspace, run); });
+}
+
 }  // namespace keel::cuda

@@ -14,29 +14,28 @@ using conformance::expect_gradients_match_oracle;
 using conformance::expect_matches_oracle;
 using conformance::Instance;
 
-TEST(PlainForward, TableMatchesTheOracle) {
-  for (const auto& c : conformance::table()) {
-    const Instance instance(c);
-    expect_matches_oracle(instance, plain_attention<1>);
-    expect_matches_oracle(instance, plain_attention<4>);
+void expect_both_match_oracle(const Instance& instance) {
+  expect_matches_oracle(instance, plain_attention<1>);
+  expect_matches_oracle(instance, plain_attention<4>);
+  expect_gradients_match_oracle(instance, plain_attention_backward<1>);
+  expect_gradients_match_oracle(instance, plain_attention_backward<4>);
+}
+
+TEST(PlainKernels, TableMatchesTheOracle) {
+  for (const auto& c : conformance::table()) expect_both_match_oracle(Instance(c));
+}
+
+TEST(PlainKernels, RandomProblemsMatchTheOracle) {
+  for (std::uint64_t seed = 0; seed < random_problems(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    expect_both_match_oracle(Instance(conformance::random_case(seed)));
   }
 }
 
-TEST(PlainForward, RandomProblemsMatchTheOracle) {
+TEST(PlainKernels, RandomProblemsWithMaskingBiasesMatchTheOracle) {
   for (std::uint64_t seed = 0; seed < random_problems(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    const Instance instance(conformance::random_case(seed));
-    expect_matches_oracle(instance, plain_attention<1>);
-    expect_matches_oracle(instance, plain_attention<4>);
-  }
-}
-
-TEST(PlainForward, RandomProblemsWithMaskingBiasesMatchTheOracle) {
-  for (std::uint64_t seed = 0; seed < random_problems(); ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    const Instance instance(conformance::random_case_with_masking_bias(seed));
-    expect_matches_oracle(instance, plain_attention<1>);
-    expect_matches_oracle(instance, plain_attention<4>);
+    expect_both_match_oracle(Instance(conformance::random_case_with_masking_bias(seed)));
   }
 }
 
