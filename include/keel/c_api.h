@@ -30,7 +30,8 @@ typedef enum keel_status {
   KEEL_OUT_OF_MEMORY = 2,
   KEEL_INTERNAL = 3,
   KEEL_UNSUPPORTED = 4, /* no backend serves the call; nothing was computed or written */
-  KEEL_WRONG_DTYPE = 5  /* an argument of a dtype that is not taken there; nothing was computed or written */
+  KEEL_WRONG_DTYPE = 5, /* an argument of a dtype that is not taken there; nothing was computed or written */
+  KEEL_DEVICE_FAILED = 6 /* the device or its driver failed; outputs are undefined */
 } keel_status;
 
 typedef enum keel_dtype {

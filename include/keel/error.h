@@ -14,6 +14,7 @@ enum class ErrorCode {
   out_of_memory,     // the workspace of a call could not be allocated
   unsupported,       // no backend serves the call; nothing was computed or written
   wrong_dtype,       // an argument of a dtype that is not taken there; nothing was computed or written
+  device,            // the device or its driver failed; outputs are undefined
 };
 
 // The one exception of Keel. The message names the argument, what was expected and what came:

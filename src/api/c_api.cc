@@ -33,6 +33,8 @@ keel_status status_of(keel::ErrorCode code) {
       return KEEL_UNSUPPORTED;
     case keel::ErrorCode::wrong_dtype:
       return KEEL_WRONG_DTYPE;
+    case keel::ErrorCode::device:
+      return KEEL_DEVICE_FAILED;
     default:
       return KEEL_INVALID_ARGUMENT;
   }

@@ -2,6 +2,7 @@
 
 #include "core/message.h"
 #include "cuda/library.h"
+#include "cuda/merge_call.h"
 #include "cuda/plan.h"
 
 namespace keel::cuda {
@@ -28,20 +29,21 @@ struct PlannedForward : PlannedCall {
 
 struct PlannedBackward : PlannedCall {
   BackwardCall call;
+  Gradients as_given;
   int device = 0;
   void* stream = nullptr;
 
-  void execute() const override { check("attention_backward", library().table->backward(device, stream, call)); }
+  void execute() const override { check("attention_backward", library().table->backward(device, stream, call, as_given)); }
   std::vector<std::pair<std::string, std::string>> facts() const override { return {}; }
 };
 
 struct PlannedMerge : PlannedCall {
-  MergeProblem problem;
+  MergeCall call;
+  std::vector<MergePart> parts;
+  int device = 0;
+  void* stream = nullptr;
 
-  void execute() const override {
-    const MergeWork work = {problem.parts.data(), std::ssize(problem.parts), problem.out, problem.outputs};
-    check("merge", library().table->merge(problem.out.device.index, problem.stream, work));
-  }
+  void execute() const override { check("merge", library().table->merge(device, stream, call, parts.data())); }
   std::vector<std::pair<std::string, std::string>> facts() const override { return {}; }
 };
 
@@ -50,13 +52,9 @@ class CudaBackend final : public Backend {
  public:
   const char* name() const override { return "cuda"; }
 
-  std::string refusal(const Problem& p) const override { return refuse(p.device, [&] { return unserved(p); }); }
-  std::string refusal(const BackwardProblem& p) const override {
-    return refuse(p.forward.device, [&] { return unserved(p); });
-  }
-  std::string refusal(const MergeProblem& p) const override {
-    return refuse(p.out.device, [] { return std::string(); });
-  }
+  std::string refusal(const Problem& p) const override { return refusal_of(p.device); }
+  std::string refusal(const BackwardProblem& p) const override { return refusal_of(p.forward.device); }
+  std::string refusal(const MergeProblem& p) const override { return refusal_of(p.out.device); }
 
   void plan(const Problem& p, const Planning& planning, Plan& plan) const override {
     PlannedForward& part = plan.emplace<PlannedForward>();
@@ -71,21 +69,25 @@ class CudaBackend final : public Backend {
   void plan(const BackwardProblem& p, const Planning&, Plan& plan) const override {
     PlannedBackward& part = plan.emplace<PlannedBackward>();
     describe(p, part.call);
+    part.as_given = p.as_given;
     part.device = p.forward.device.index;
     part.stream = p.forward.options.stream;
     plan.kernel = "plain, backward";
     plan.workspace_bytes = library().table->backward_workspace(part.call);
   }
   void plan(const MergeProblem& p, const Planning&, Plan& plan) const override {
-    plan.emplace<PlannedMerge>().problem = p;
+    PlannedMerge& part = plan.emplace<PlannedMerge>();
+    part.call = merge_call(p);
+    part.parts = merge_parts(p);
+    part.device = p.out.device.index;
+    part.stream = p.stream;
     plan.kernel = "plain, merge";
   }
 
  private:
-  template <class Unserved>
-  static std::string refuse(const Device& device, const Unserved& unserved) {
+  static std::string refusal_of(const Device& device) {
     const std::string& reason = gpu(device.index).reason;
-    return reason.empty() ? unserved() : concat("arrays on ", text_of(device), ": ", reason);
+    return reason.empty() ? "" : concat("arrays on ", text_of(device), ": ", reason);
   }
 };
 

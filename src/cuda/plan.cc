@@ -46,9 +46,9 @@ bool is_rich(const Problem& p) {
 Statistics statistics_of(const Problem& p, bool rich) {
   const Outputs& o = p.outputs;
   const bool moments = o.logit_mean.given() || o.logit_var.given() || o.logit_count.given();
-  const bool counts = o.visible.given() && (p.options.mask.given() || p.options.bias.given());
-  if (moments || (rich && (counts || o.entropy.given()))) return Statistics::moments;
-  return o.entropy.given() ? Statistics::entropy : Statistics::none;
+  const bool heads = !o.heads.empty(), counts = (o.visible.given() || heads) && (p.options.mask.given() || p.options.bias.given());
+  if (moments || (rich && (counts || heads || o.entropy.given()))) return Statistics::moments;
+  return o.entropy.given() || heads ? Statistics::entropy : Statistics::none;
 }
 
 // Why no Hopper kernel serves the problem; empty where one does.
@@ -92,21 +92,13 @@ Cut cut_of(const Problem& p, const hopper::Shape& shape, bool few, bool rich) {
 
 }  // namespace
 
-std::string unserved(const Problem& p) {
-  if (!p.outputs.heads.empty()) {
-    return "heads, which are computed on the host: ask for the statistics of the rows, on the device, instead";
-  }
-  return "";
-}
-
-std::string unserved(const BackwardProblem&) { return ""; }
-
 ForwardWork plan_forward(const Problem& p, const Gpu& gpu, std::vector<std::string>* reasons) {
   const auto because = [&](const auto&... text) {
     if (reasons != nullptr) reasons->push_back(concat(text...));
   };
   ForwardWork work;
   describe(p, work.call);
+  work.heads = {p.outputs.heads.data(), p.outputs.saturation_threshold};
   if (const std::string reason = unfit(p, gpu); !reason.empty()) {
     because("the plain kernel, which serves everything: ", reason);
     return work;
@@ -125,6 +117,7 @@ ForwardWork plan_forward(const Problem& p, const Gpu& gpu, std::vector<std::stri
                           : wide && !moments ? Purpose::wide
                                              : Purpose::plain;
   work.hopper = true;
+  work.processors = gpu.processors;
   work.choice = {hopper::shape_for(d, purpose), p.dtype == DType::bf16, rich, statistics};
   work.cut = cut_of(p, work.choice.shape, few, rich);
   const std::int64_t tiles =

@@ -8,10 +8,6 @@
 
 namespace keel::cuda {
 
-// What no kernel here serves; empty where one does.
-std::string unserved(const Problem& problem);
-std::string unserved(const BackwardProblem& problem);
-
 // Which kernel, and how the call is cut: a function of the problem and the GPU. Gets a line for each choice where
 // `reasons` is given.
 ForwardWork plan_forward(const Problem& problem, const Gpu& gpu, std::vector<std::string>* reasons);

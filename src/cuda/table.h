@@ -5,6 +5,8 @@
 #include "core/call.h"
 #include "cuda/hopper/shapes.h"
 #include "cuda/hopper/tiles.h"
+#include "cuda/plain_heads.h"
+#include "cuda/plain_merge.h"
 #include "keel/attention.h"
 
 // What libkeel_cuda is to libkeel: one table of functions, found by name when the first array on a GPU comes. Both are of
@@ -28,14 +30,8 @@ struct ForwardWork {
   hopper::Choice choice{};
   hopper::Cut cut{};
   bool stores_tiles = false;  // out can be written by the copy engine
-};
-
-// How a merge is run.
-struct MergeWork {
-  const Partial* parts = nullptr;
-  std::int64_t count = 0;
-  MutableTensorView out{};
-  Outputs outputs{};
+  int processors = 1;         // of the GPU
+  HeadOutputs heads{};
 };
 
 // Functions return null, or what went wrong: text that is valid until the thread's next call. Work is queued on a stream
@@ -46,8 +42,9 @@ struct Table {
   const char* (*count_gpus)(int* count) = nullptr;
   const char* (*describe_gpu)(int device, Gpu* gpu) = nullptr;
   const char* (*forward)(int device, void* stream, const ForwardWork& work) = nullptr;
-  const char* (*backward)(int device, void* stream, const BackwardCall& call) = nullptr;
-  const char* (*merge)(int device, void* stream, const MergeWork& work) = nullptr;
+  const char* (*backward)(int device, void* stream, const BackwardCall& call,
+                          const Gradients& as_given) = nullptr;  // as in BackwardProblem
+  const char* (*merge)(int device, void* stream, const MergeCall& call, const MergePart* parts) = nullptr;
   std::int64_t (*forward_workspace)(const ForwardWork& work) = nullptr;  // bytes
   std::int64_t (*backward_workspace)(const BackwardCall& call) = nullptr;
 };

@@ -25,6 +25,7 @@ struct Forced {
   Tiles tiles = {};
   std::optional<bool> split_keys = {};
   bool share_small = false;  // among threads, however little there is to do
+  bool plain = false;        // on a GPU: by the plain kernel
 };
 
 // What a plan depends on beside the problem, and where its reasons go.

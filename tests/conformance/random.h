@@ -8,6 +8,9 @@ namespace keel::conformance {
 // in the scores, so that the oracle stays quick.
 Case random_case(std::uint64_t seed, std::int64_t work = 200'000);
 
+// One that the matrix units of a GPU serve: 16 bits, head sizes that are multiples of 8 up to 256, rows without gaps.
+Case random_case_for_matrix_units(std::uint64_t seed, std::int64_t work = 4'000'000);
+
 // One whose bias masks keys, by −inf or by a number so low that it does as well, or has +inf; with every statistic.
 Case random_case_with_masking_bias(std::uint64_t seed, std::int64_t work = 200'000);
 

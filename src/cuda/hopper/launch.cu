@@ -187,7 +187,7 @@ std::int64_t forward_workspace(const ForwardWork& w) {
   return bytes;
 }
 
-const char* launch_forward(const ForwardWork& w, int processors, void* workspace, cudaStream_t stream) {
+const char* launch_forward(const ForwardWork& w, void* workspace, cudaStream_t stream) {
   const Kernel kernel = kernel_of_choice(w.choice);
   if (kernel.function == nullptr) return "a choice of kernel that is not compiled";
   if (encode_function() == nullptr) return "a driver without tensor maps";
@@ -226,13 +226,13 @@ const char* launch_forward(const ForwardWork& w, int processors, void* workspace
     a.partials.sums = reinterpret_cast<Partials::Sums*>(free);
     a.partials.out = reinterpret_cast<float*>(a.partials.sums + a.partials.rows * w.cut.chunks);
   }
-  if (tiles > processors) a.next = &counters->next;
+  if (tiles > w.processors) a.next = &counters->next;
   if (const cudaError_t e =
           cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, kernel.shared_bytes)) {
     return cudaGetErrorString(e);
   }
   void* arguments[] = {&maps, &a};
-  const auto grid = static_cast<unsigned>(std::min<std::int64_t>(tiles, processors));
+  const auto grid = static_cast<unsigned>(std::min<std::int64_t>(tiles, w.processors));
   if (const cudaError_t e = cudaLaunchKernel(kernel.function, dim3(grid), dim3(w.choice.shape.threads()), arguments,
                                              kernel.shared_bytes, stream)) {
     return cudaGetErrorString(e);
@@ -243,7 +243,7 @@ const char* launch_forward(const ForwardWork& w, int processors, void* workspace
     join<<<blocks, 128, 0, stream>>>(call, a.partials, a.odd, w.cut.chunks);
   }
   const auto again = w.choice.bf16 ? &compute_again<BFloat16> : &compute_again<Float16>;
-  again<<<processors, 128, 0, stream>>>(call, a.odd);
+  again<<<w.processors, 128, 0, stream>>>(call, a.odd);
   const cudaError_t e = cudaGetLastError();
   return e == cudaSuccess ? nullptr : cudaGetErrorString(e);
 }

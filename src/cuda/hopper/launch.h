@@ -10,6 +10,6 @@ namespace keel::cuda::hopper {
 std::int64_t forward_workspace(const ForwardWork& work);
 
 // Queues a forward call, whose lists lie on the device, on the current device. Null, or what went wrong.
-const char* launch_forward(const ForwardWork& work, int processors, void* workspace, cudaStream_t stream);
+const char* launch_forward(const ForwardWork& work, void* workspace, cudaStream_t stream);
 
 }  // namespace keel::cuda::hopper
