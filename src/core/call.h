@@ -23,6 +23,15 @@ struct BasicStrided {
 using Strided = BasicStrided<const void*>;
 using MutableStrided = BasicStrided<void*>;
 
+// A view of rank 4 has all four dimensions, one of rank 3 a value per row, one of rank 1 a value per head.
+template <std::size_t Rank, class Pointer>
+constexpr BasicStrided<Pointer> strided(const BasicView<Rank, Pointer>& view) {
+  const auto& s = view.strides;
+  if constexpr (Rank == 4) return {view.data, view.dtype, s[0], s[1], s[2], s[3]};
+  if constexpr (Rank == 3) return {view.data, view.dtype, s[0], s[1], s[2], 0};
+  if constexpr (Rank == 1) return {view.data, view.dtype, 0, s[0], 0, 0};
+}
+
 struct Call {
   DType dtype = DType::f32;  // of q, k and v
   std::int64_t q_heads = 0, kv_heads = 0, d_k = 0, d_v = 0;

@@ -310,14 +310,6 @@ BackwardProblem make_backward_problem(const BackwardInputs& in, const Gradients&
 
 namespace {
 
-template <std::size_t Rank, class Pointer>
-BasicStrided<Pointer> strided(const BasicView<Rank, Pointer>& view) {
-  const auto& s = view.strides;
-  if constexpr (Rank == 4) return {view.data, view.dtype, s[0], s[1], s[2], s[3]};
-  if constexpr (Rank == 3) return {view.data, view.dtype, s[0], s[1], s[2], 0};
-  if constexpr (Rank == 1) return {view.data, view.dtype, 0, s[0], 0, 0};
-}
-
 void describe_inputs(const Problem& p, Call& call) {
   const Options& o = p.options;
   call.dtype = p.dtype;

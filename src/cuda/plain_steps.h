@@ -1,11 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 #include "cuda/plain_backward.h"
 #include "cuda/plain_forward.h"
 #include "cuda/plain_heads.h"
 #include "cuda/plain_key_sums.h"
+#include "cuda/plain_merge.h"
 #include "cuda/plain_reduced.h"
 
 // Which work a call is, in which order, and where its workspace lies. Whoever runs it, a GPU or a test, brings
@@ -71,13 +73,11 @@ template <std::size_t Rank, class Run>
 void zero_steps(const BasicView<Rank, void*>& view, Run& run) {
   if (!view.given()) return;
   Index4 counts = {{1, 1, 1, 1}};
-  std::int64_t strides[4] = {};
-  for (std::size_t d = 0; d < Rank; ++d) {  // the view's last dimension is the last of four
-    counts.at[4 - Rank + d] = view.strides[d] == 0 ? std::min<std::int64_t>(view.shape[d], 1) : view.shape[d];
-    strides[4 - Rank + d] = view.strides[d];
+  for (std::size_t d = 0; d < Rank; ++d) {  // as strided() places them; one of stride 0 is one place
+    counts.at[Rank == 1 ? 1 : d] = view.strides[d] == 0 ? std::min<std::int64_t>(view.shape[d], 1) : view.shape[d];
   }
   if (std::min({counts.at[0], counts.at[1], counts.at[2], counts.at[3]}) == 0) return;
-  run.alone(count_of(counts), Zeros{{view.data, view.dtype, strides[0], strides[1], strides[2], strides[3]}, counts});
+  run.alone(count_of(counts), Zeros{strided(view), counts});
 }
 
 template <class T, class Run>
@@ -121,6 +121,25 @@ void backward_steps(const BackwardCall& call, const Gradients& as_given, Workspa
   reduced_steps<T>(call, rows, workspace, run);
 }
 
+// The parts lie where this runs.
+template <class Run>
+void merge_steps(const MergeCall& call, const MergePart* parts, WorkspaceCursor& workspace, Run& run) {
+  if (call.batch == 0 || call.heads == 0 || call.n_q == 0) return;
+  auto* const there = workspace.take<MergePart>(call.count);
+  for (std::int64_t first = 0; parts != nullptr && first < call.count; first += TakeParts::kMost) {
+    TakeParts some = {{}, there + first};
+    const std::int64_t count = std::min<std::int64_t>(TakeParts::kMost, call.count - first);
+    std::copy_n(parts + first, count, some.parts);
+    run.alone(count, some);
+  }
+  const std::int64_t rows = call.batch * call.heads * call.n_q;
+  if (accumulation_dtype(call.dtype) == DType::f64) {
+    run.together(rows, MergeRows<double>{call, there});
+  } else {
+    run.together(rows, MergeRows<float>{call, there});
+  }
+}
+
 // Runs nothing, to find how much workspace the steps take.
 struct RunNothing {
   template <class Work>
@@ -136,10 +155,24 @@ inline std::size_t forward_workspace(const Call& call, const HeadOutputs& heads)
   return none.used();
 }
 
+inline std::size_t key_sums_workspace(const Call& call) {
+  WorkspaceCursor none(nullptr);
+  RunNothing nothing;
+  with_element(call.dtype, [&](auto element) { key_sums_steps<decltype(element)>(call, none, nothing); });
+  return none.used();
+}
+
 inline std::size_t backward_workspace(const BackwardCall& call) {
   WorkspaceCursor none(nullptr);
   RunNothing nothing;
   with_element(call.forward.dtype, [&](auto element) { backward_steps<decltype(element)>(call, {}, none, nothing); });
+  return none.used();
+}
+
+inline std::size_t merge_workspace(const MergeCall& call) {
+  WorkspaceCursor none(nullptr);
+  RunNothing nothing;
+  merge_steps(call, nullptr, none, nothing);
   return none.used();
 }
 

@@ -25,7 +25,7 @@ struct SumExtent {
 // Short sums are kept in A, long ones in double, so that the error does not grow with the number of terms.
 template <class A, class Lanes, class TermOf, class RowOf, class Put>
 KEEL_HD void sum_rows(const Lanes& lanes, const SumExtent& of, const TermOf& term, const RowOf& row, const Put& put) {
-  constexpr int kColumns = 8, kShort = 512;
+  constexpr int kColumns = 4, kShort = 512;
   for (std::int64_t first = lanes.lane(); first - lanes.lane() < of.columns; first += kColumns * Lanes::kCount) {
     A sum[kColumns] = {};
     double total[kColumns] = {};
