@@ -84,6 +84,27 @@ TEST(Errors, OfTheTensors) {
   });
 }
 
+TEST(Errors, OfTheOrigin) {
+  expect_messages<F>({
+      {"[attention] origin.query: expected a position from 0 to 2^40, got -1",
+       [](F& f) { f.options.origin.query = -1; }},
+      {"[attention] origin.key: expected a position from 0 to 2^40, got 1099511627777",
+       [](F& f) { f.options.origin.key = kHuge + 1; }},
+      {"[attention] origin.n_q: expected 0, or from origin.query + 3 = 7 to 2^40, got 6",
+       [](F& f) { f.options.origin = {.query = 4, .n_q = 6}; }},
+      {"[attention] origin.n_k: expected 0, or from origin.key + 5 = 5 to 2^40, got 1099511627777",
+       [](F& f) { f.options.origin.n_k = kHuge + 1; }},
+      {"[attention] q_lengths: expected lengths from 0 to 7, got 8",
+       [](F& f) {
+         f.options.origin.query = 4, f.first = {8, 1}, f.options.q_lengths = f.first;
+       }},
+      {"[attention] k_lengths: expected lengths from 0 to 9, got 10",
+       [](F& f) {
+         f.options.origin = {.key = 2, .n_k = 9}, f.first = {9, 10}, f.options.k_lengths = f.first;
+       }},
+  });
+}
+
 TEST(Errors, OfLengthsAndOffsets) {
   expect_messages<F>({
       {"[attention] q_lengths: expected a pointer to 2 values, got null",
