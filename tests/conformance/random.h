@@ -1,12 +1,16 @@
 #pragma once
 
 #include "conformance/case.h"
+#include "conformance/generator.h"
 
 namespace keel::conformance {
 
 // A valid problem drawn from all features, the same for the same seed everywhere. At most about `work` multiplications
 // in the scores, so that the oracle stays quick.
 Case random_case(std::uint64_t seed, std::int64_t work = 200'000);
+
+// The same by the numbers of a generator, the seed of its values among them.
+Case random_case(Generator& random, std::int64_t work);
 
 // One whose bias masks keys, by −inf or by a number so low that it does as well, or has +inf; with every statistic.
 Case random_case_with_masking_bias(std::uint64_t seed, std::int64_t work = 200'000);
