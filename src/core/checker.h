@@ -105,6 +105,7 @@ class Checker {
     dtype(name, values, {DType::i64});
     if (values.data == nullptr) refuse(name, ": expected a pointer to ", values.size(), " values, got null");
     const Span span = storage(name, values, values.device == Device{} ? values.device : device_);
+    aligned(name, layout_of(values), values.dtype);  // explain() reads them too
     memory_.push_back({name, layout_of(values), span, false});
   }
 
@@ -152,11 +153,15 @@ class Checker {
     }
     if (pointers_ == Pointers::ignored || is_empty(layout)) return extent.span;
     if (view.data == nullptr) refuse(name, ": expected a pointer to data of shape ", text_of(view.shape), ", got null");
-    if (layout.base % static_cast<std::uintptr_t>(layout.item) != 0) {
-      refuse(name, ": expected data aligned to the ", layout.item, " bytes of ", name_of(view.dtype),
-             ", got an address ", layout.base % static_cast<std::uintptr_t>(layout.item), " bytes past that");
-    }
+    aligned(name, layout, view.dtype);
     return extent.span;
+  }
+
+  void aligned(const char* name, const Layout& layout, DType dtype_of_view) const {
+    const std::uintptr_t past = layout.base % static_cast<std::uintptr_t>(layout.item);
+    if (past == 0) return;
+    refuse(name, ": expected data aligned to the ", layout.item, " bytes of ", name_of(dtype_of_view),
+           ", got an address ", past, " bytes past that");
   }
 
   static constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;

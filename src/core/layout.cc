@@ -16,7 +16,7 @@ bool reach(const Layout& layout, std::int64_t& below, std::int64_t& above) {
   for (int i = 0; i < layout.rank; ++i) {
     std::int64_t span = 0;
     if (layout.strides[i] == std::numeric_limits<std::int64_t>::min()) return false;
-    const std::int64_t steps = std::max<std::int64_t>(layout.shape[i] - 1, 0);
+    const std::int64_t steps = std::max<std::int64_t>(layout.shape[i], 1) - 1;
     if (__builtin_mul_overflow(magnitude(layout.strides[i]), steps, &span)) return false;
     if (__builtin_mul_overflow(span, layout.item, &span)) return false;
     std::int64_t& side = layout.strides[i] < 0 ? below : above;

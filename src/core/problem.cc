@@ -1,5 +1,6 @@
 #include "core/problem.h"
 
+#include <algorithm>
 #include <array>
 
 #include "core/checker.h"
@@ -310,6 +311,13 @@ BackwardProblem make_backward_problem(const BackwardInputs& in, const Gradients&
 
 namespace {
 
+// As kernels can reckon with it: neither it nor its inverse leaves the range of the type that scores are in. A larger
+// cap changes no score that type can tell, a smaller one leaves none.
+double usable_softcap(double softcap, DType accumulation) {
+  const double most = accumulation == DType::f64 ? 0x1p1000 : 0x1p100;
+  return std::clamp(softcap, 1.0 / most, most);
+}
+
 void describe_inputs(const Problem& p, Call& call) {
   const Options& o = p.options;
   call.dtype = p.dtype;
@@ -320,7 +328,7 @@ void describe_inputs(const Problem& p, Call& call) {
   call.group = p.kv_heads > 0 ? p.q_heads / p.kv_heads : 1;
   call.sequences = p.sequences;
   call.scale = p.scale;
-  call.softcap = o.softcap.value_or(0.0);
+  if (o.softcap) call.softcap = usable_softcap(*o.softcap, accumulation_dtype(p.dtype));
   call.dropout = o.dropout;
   call.seed = o.seed;
   call.q = strided(p.q);

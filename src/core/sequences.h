@@ -55,13 +55,15 @@ struct Sequences {
             .diagonal = (top_left ? 0 : k.whole - q.whole) + q.position - k.position};
   }
 
+  // A window's side, for sums: positions are below 2^41, so more means nothing, and nothing overflows.
+  static constexpr std::int64_t bounded(std::int64_t side) { return std::min(side, std::int64_t{1} << 43); }
+
   // The keys that causal mask, window and lengths leave to query i of the entry; empty for padding rows.
   constexpr KeyRange key_range(const Entry& entry, std::int64_t i) const {
     if (i >= entry.q_len) return {0, 0};
     const std::int64_t at = i + entry.diagonal;
-    // Sizes are below 2^41, so comparing first keeps the sums from overflowing.
-    const std::int64_t begin = at > window_left ? at - window_left : 0;
-    const std::int64_t end = window_right >= entry.k_len - at ? entry.k_len : at + window_right + 1;
+    const std::int64_t begin = std::max<std::int64_t>(at - bounded(window_left), 0);
+    const std::int64_t end = std::min<std::int64_t>(at + bounded(window_right) + 1, entry.k_len);
     if (begin >= end) return {0, 0};
     return {begin, end};
   }

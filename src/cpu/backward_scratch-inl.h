@@ -40,7 +40,7 @@ struct HeadMemory {
     const std::int64_t padded = rows + kRowTile;
     numbers = reinterpret_cast<RowNumbers<T>*>(memory);
     bytes = AlignUp(padded * static_cast<std::int64_t>(sizeof(RowNumbers<T>)));
-    dq = reinterpret_cast<T*>(memory + bytes);
+    dq = reinterpret_cast<T*>(At(memory, bytes));
     if (call.sums_dq()) bytes += AlignUp(padded * ldq * static_cast<std::int64_t>(sizeof(T)));
   }
 };
@@ -81,7 +81,7 @@ struct BackwardScratch {
     ldv = odd(columns_v);
     lds = RoundUp(padded_keys, lanes) + lanes;  // not a power of two, which would collide in the first-level cache
     const auto take = [&]<class U>(U*& pointer, std::int64_t count) {
-      pointer = reinterpret_cast<U*>(workspace + bytes);
+      pointer = reinterpret_cast<U*>(At(workspace, bytes));
       bytes += AlignUp(count * static_cast<std::int64_t>(sizeof(U)));
     };
     take(k_panels, block_keys * f.d_k);

@@ -39,14 +39,14 @@ HWY_INLINE V Exp2Fraction(D d, V f) {
   }
 }
 
-// max(low, x), a NaN in x kept: x86 returns the second operand then, ARM any NaN.
+// max(low, x), a NaN in x kept: x86 returns the second operand then, ARM any NaN. Elsewhere the number may win.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V AtLeast(D d, double low, V x) {
   const V bound = hn::Set(d, static_cast<hn::TFromD<D>>(low));
-#if HWY_TARGET == HWY_SCALAR
-  return hn::IfThenElse(hn::Lt(x, bound), bound, x);
-#else
+#if (HWY_ARCH_X86 || HWY_ARCH_ARM) && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
   return hn::Max(bound, x);
+#else
+  return hn::IfThenElse(hn::Lt(x, bound), bound, x);
 #endif
 }
 

@@ -199,12 +199,13 @@ class Merger {
     }
   }
 
+  // The caller's numbers may be any: unsigned, so that no sum of them is undefined.
   void Count(const Run& run, RowView Partial::*counts, const MutableRowView& result) {
-    const Column<std::int64_t> out(result, run);
+    const Column<std::uint64_t> out(result, run);
     for (std::int64_t x = 0; x < run.rows; ++x) {
-      std::int64_t count = 0;
+      std::uint64_t count = 0;
       for (std::int64_t p = 0; p < call_.count; ++p) {
-        if (Saw(p, x)) count += Column<const std::int64_t>(call_.parts[p].*counts, run)[x];
+        if (Saw(p, x)) count += Column<const std::uint64_t>(call_.parts[p].*counts, run)[x];
       }
       out[x] = count;
     }

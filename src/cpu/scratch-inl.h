@@ -59,6 +59,11 @@ void Join(const States<T>& total, const States<T>& later, std::int64_t rows, std
 constexpr std::int64_t kAlignment = 64;
 constexpr std::int64_t AlignUp(std::int64_t bytes) { return (bytes + kAlignment - 1) & -kAlignment; }
 
+// The address so many bytes into a workspace; none in a null one, of which only the sizes count.
+inline std::byte* At(std::byte* workspace, std::int64_t bytes) {
+  return workspace == nullptr ? nullptr : workspace + bytes;
+}
+
 // A chunk's states as a block of bytes.
 template <class T>
 std::int64_t PartialBytes(std::int64_t rows, std::int64_t ldv) {
@@ -109,7 +114,7 @@ struct Scratch {
     ldq = RoundUp(call.d_k, lanes) + lanes;
     lds = keys_block + lanes;
     const auto take = [&]<class U>(U*& pointer, std::int64_t count) {
-      pointer = reinterpret_cast<U*>(workspace + bytes);
+      pointer = reinterpret_cast<U*>(At(workspace, bytes));
       bytes += AlignUp(count * static_cast<std::int64_t>(sizeof(U)));
     };
     take(q, rows * ldq);

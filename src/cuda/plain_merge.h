@@ -13,14 +13,15 @@
 // Cost: every element is read and written once; an exponential and a logarithm per row and part, in double.
 namespace keel::cuda {
 
-// One part, or the result; arrays that are not needed are null.
-template <class Pointer>
-struct BasicMergeRows {
-  BasicStrided<Pointer> out{}, lse{}, max_logit{}, entropy{}, max_weight{}, logit_mean{}, logit_var{}, visible{},
-      logit_count{};
+// One part; arrays that are not needed are null.
+struct MergePart {
+  Strided out, lse, max_logit, entropy, max_weight, logit_mean, logit_var, visible, logit_count;
 };
-using MergePart = BasicMergeRows<const void*>;
-using MergeResult = BasicMergeRows<void*>;
+
+// What is asked for.
+struct MergeResult {
+  MutableStrided out, lse, max_logit, entropy, max_weight, logit_mean, logit_var, visible, logit_count;
+};
 
 struct MergeCall {
   DType dtype = DType::f32;                             // of out

@@ -10,6 +10,7 @@ namespace {
 using conformance::Generator;
 constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kMin = std::numeric_limits<std::int64_t>::min();
+constexpr std::int64_t kFarthest = std::int64_t{1} << 40;  // size or position
 
 constexpr DType kFloats[] = {DType::f64, DType::f32, DType::f16, DType::bf16};
 
@@ -28,13 +29,15 @@ View placed(Arena& arena, int slot, DType dtype, const Shape& shape) {
   return {arena.slot(slot), dtype, shape, contiguous_strides(shape)};
 }
 
-// What the library refuses whatever the other arguments are.
+// What the library refuses whatever the other arguments are. So it does a view on another device: the other views are
+// not there, or no backend is.
 template <std::size_t Rank, class Pointer>
 bool hopeless(const BasicView<Rank, Pointer>& view) {
+  if (view.device != Device{}) return true;
   bool empty = false;
   double elements = 1.0, bytes = 0.0;
   for (std::size_t i = 0; i < Rank; ++i) {
-    if (view.shape[i] < 0 || view.shape[i] > (std::int64_t{1} << 40)) return true;
+    if (view.shape[i] < 0 || view.shape[i] > kFarthest) return true;
     empty = empty || view.shape[i] == 0;
   }
   if (size_of(view.dtype) == 0) return true;
@@ -80,7 +83,7 @@ template <std::size_t Rank, class Pointer>
 void spoil(Generator& random, Arena& arena, BasicView<Rank, Pointer>& view) {
   const BasicView<Rank, Pointer> before = view;
   const auto i = static_cast<std::size_t>(random.integer(0, Rank - 1));
-  switch (random.integer(0, 8)) {
+  switch (random.integer(0, 9)) {
     case 0:
       view.shape[i] = wild_size(random);
       break;
@@ -109,6 +112,9 @@ void spoil(Generator& random, Arena& arena, BasicView<Rank, Pointer>& view) {
       std::swap(view.strides[i], view.strides[j]);
       break;
     }
+    case 9:
+      view.device = {static_cast<DeviceKind>(random.integer(-1, 3)), static_cast<std::int32_t>(random.integer(-1, 1))};
+      break;
   }
   if (!view.given() || hopeless(view)) return;
   for (const std::int64_t size : view.shape) {
@@ -172,13 +178,15 @@ bool any_hopeless(Arguments& arguments) {
 bool hopeless_options(const Options& o) {
   return (o.scale && !std::isfinite(*o.scale)) || (o.softcap && !(*o.softcap > 0 && std::isfinite(*o.softcap))) ||
          !(o.dropout >= 0 && o.dropout <= 1) || o.threads < 0 || o.window.left < 0 || o.window.right < 0 ||
-         static_cast<int>(o.causal) > 2;
+         static_cast<int>(o.causal) > 2 || o.origin.query < 0 || o.origin.query > kFarthest || o.origin.key < 0 ||
+         o.origin.key > kFarthest || o.origin.n_q < 0 || o.origin.n_q > kFarthest || o.origin.n_k < 0 ||
+         o.origin.n_k > kFarthest;
 }
 
 void spoil_options(Generator& random, ForwardArguments& a) {
   Options& o = a.options;
   if (random.chance(0.75)) return;
-  switch (random.integer(0, 8)) {
+  switch (random.integer(0, 9)) {
     case 0:
       o.scale = wild_number(random);
       break;
@@ -209,6 +217,11 @@ void spoil_options(Generator& random, ForwardArguments& a) {
       a.outputs.saturation_threshold = wild_number(random);
       a.heads.resize(static_cast<std::size_t>(random.integer(0, 9)));
       break;
+    case 9: {
+      std::int64_t* const all[] = {&o.origin.query, &o.origin.key, &o.origin.n_q, &o.origin.n_k};
+      *random.pick(all) = random.chance(0.5) ? wild_size(random) : random.integer(-1, 9);
+      break;
+    }
   }
 }
 
@@ -242,13 +255,21 @@ ForwardArguments valid_forward(Generator& random, Arena& arena, Sizes& s) {
   if (random.chance(0.2)) o.softcap = random.uniform(0.1, 9.0);
   if (random.chance(0.2)) o.dropout = random.uniform();
   o.seed = random.next();
+  std::int64_t whole_q = s.nq, whole_k = s.nk;
+  if (random.chance(0.3)) {
+    o.origin = {.query = random.integer(0, 5), .key = random.integer(0, 5)};
+    whole_q += o.origin.query;
+    whole_k += o.origin.key;
+    if (random.chance(0.7)) o.origin.n_q = whole_q += random.integer(0, 4);
+    if (random.chance(0.7)) o.origin.n_k = whole_k += random.integer(0, 4);
+  }
   if (packed) {
-    const std::int64_t q_cut = random.integer(0, s.nq), k_cut = random.integer(0, s.nk);
-    a.lists[2] = {0, q_cut, s.nq};
-    a.lists[3] = {0, k_cut, s.nk};
+    const std::int64_t q_cut = random.integer(0, whole_q), k_cut = random.integer(0, whole_k);
+    a.lists[2] = {0, q_cut, whole_q};
+    a.lists[3] = {0, k_cut, whole_k};
   } else {
-    for (std::int64_t b = 0; b < s.b && random.chance(0.7); ++b) a.lists[0].push_back(random.integer(0, s.nq));
-    for (std::int64_t b = 0; b < s.b && random.chance(0.7); ++b) a.lists[1].push_back(random.integer(0, s.nk));
+    for (std::int64_t b = 0; b < s.b && random.chance(0.7); ++b) a.lists[0].push_back(random.integer(0, whole_q));
+    for (std::int64_t b = 0; b < s.b && random.chance(0.7); ++b) a.lists[1].push_back(random.integer(0, whole_k));
     for (int list = 0; list < 2; ++list) {
       if (std::ssize(a.lists[list]) != s.b) a.lists[list].clear();
     }
@@ -279,6 +300,36 @@ void attach_lists(ForwardArguments& a) {
   a.outputs.heads = a.heads;
 }
 
+// Spoils one of the lists as the call shows it, but not what it counts: that is a lie which no library can see.
+void spoil_lists(Generator& random, ForwardArguments& a) {
+  if (random.chance(0.9)) return;
+  Options& o = a.options;
+  ListView* const all[] = {&o.q_lengths, &o.k_lengths, &o.q_offsets, &o.k_offsets};
+  ListView& list = *random.pick(all);
+  if (list.empty()) return;
+  switch (random.integer(0, 5)) {
+    case 0:
+      list.data = nullptr;
+      break;
+    case 1:
+      list.dtype = static_cast<DType>(random.integer(0, 9));
+      break;
+    case 2:
+      list.device = {DeviceKind::cuda, 0};
+      break;
+    case 3:
+      list.data = static_cast<const unsigned char*>(list.data) + 1;
+      break;
+    case 4:
+      list.strides[0] = 0;
+      break;
+    case 5:
+      list.data = static_cast<const std::int64_t*>(list.data) + (list.size() - 1);
+      list.strides[0] = -1;
+      break;
+  }
+}
+
 // Sizes that are valid, agree with each other and mean hours of work: possible only where stride 0 makes a view small.
 bool endless(const TensorView& q, const TensorView& k, const TensorView& v) {
   double work = 1.0;
@@ -297,6 +348,34 @@ void Arena::fill(Generator& random) {
   }
 }
 
+void Arena::fill_with_numbers(Generator& random) {
+  // In any order: exponents of small numbers, or of 0.
+  constexpr unsigned char kBytes[16] = {0x00, 0x00, 0x80, 0x80, 0x3C, 0x3D, 0x3E, 0x3E,
+                                        0x3F, 0x3F, 0xBC, 0xBD, 0xBE, 0xBE, 0xBF, 0xBF};
+  std::uint64_t bits = 0;
+  for (std::size_t at = 0; at < bytes().size(); ++at, bits >>= 4) {
+    if (at % 16 == 0) bits = random.next();
+    bytes()[at] = kBytes[bits % 16];
+  }
+}
+
+namespace {
+
+template <class Arguments>
+std::vector<Place> find_places(Arguments& arguments) {
+  std::vector<Place> found;
+  for_views(arguments, [&]<std::size_t Rank, class Pointer>(const BasicView<Rank, Pointer>& view) {
+    if (view.given()) found.push_back({layout_of(view), std::is_same_v<Pointer, void*>});
+  });
+  return found;
+}
+
+}  // namespace
+
+std::vector<Place> places_of(ForwardArguments& arguments) { return find_places(arguments); }
+std::vector<Place> places_of(BackwardArguments& arguments) { return find_places(arguments); }
+std::vector<Place> places_of(MergeArguments& arguments) { return find_places(arguments); }
+
 ForwardArguments random_forward(Generator& random, Arena& arena, bool& must_fail) {
   while (true) {
     Sizes s{};
@@ -305,6 +384,7 @@ ForwardArguments random_forward(Generator& random, Arena& arena, bool& must_fail
     spoil_options(random, a);
     if (endless(a.q, a.k, a.v) && !any_hopeless(a)) continue;
     attach_lists(a);
+    spoil_lists(random, a);
     must_fail = any_hopeless(a) || hopeless(a.q) || hopeless(a.k) || hopeless(a.v) || hopeless(a.out) ||
                 hopeless_options(a.options) || a.outputs.key_sum_rows < 0 ||
                 !(a.outputs.saturation_threshold >= 0 && a.outputs.saturation_threshold <= 1);
@@ -340,10 +420,12 @@ BackwardArguments random_backward(Generator& random, Arena& arena, bool& must_fa
           placed<MutableRowView>(arena, 25, random.pick(kFloats), Shape3{one_or(s.b), one_or(s.hq), one_or(s.nq)});
     }
     if (f.options.sinks.given()) g.dsinks = placed<MutableHeadView>(arena, 26, random.pick(kFloats), std::array{s.hq});
+    g.accumulate = random.chance(0.3);
     spoil_views(random, arena, a);
     spoil_options(random, f);
     if (endless(f.q, f.k, f.v) && !any_hopeless(a)) continue;
     attach_lists(f);
+    spoil_lists(random, f);
     a.inputs.q = f.q;
     a.inputs.k = f.k;
     a.inputs.v = f.v;

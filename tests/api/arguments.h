@@ -1,8 +1,10 @@
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "conformance/generator.h"
+#include "core/layout.h"
 #include "keel/attention.h"
 
 // Random argument sets for the whole interface: a small valid call in which several things are then made wrong. A view
@@ -18,7 +20,11 @@ class Arena {
 
   Arena() : memory_(kSlotBytes * kSlots / sizeof(double)) {}
   unsigned char* slot(int index) { return begin() + index * kSlotBytes + kSlotBytes / 2; }
+  std::span<unsigned char> bytes() { return {begin(), kSlotBytes * kSlots}; }
+
+  // With any bits, or with such that they are numbers from −2 to 2 as any float dtype, wherever a view begins.
   void fill(conformance::Generator& random);
+  void fill_with_numbers(conformance::Generator& random);
 
   // Whether every element of the view lies in the arena. Only for sizes and strides that the library would accept.
   template <std::size_t Rank, class Pointer>
@@ -58,6 +64,15 @@ struct MergeArguments {
   Outputs outputs;
   int threads = 0;
 };
+
+// Where the views lie that a call is given.
+struct Place {
+  Layout layout;
+  bool written = false;
+};
+std::vector<Place> places_of(ForwardArguments& arguments);
+std::vector<Place> places_of(BackwardArguments& arguments);
+std::vector<Place> places_of(MergeArguments& arguments);
 
 // `must_fail` is set where something is wrong whatever the rest is.
 ForwardArguments random_forward(conformance::Generator& random, Arena& arena, bool& must_fail);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""named_tests.py ROOT: fails when a page of docs/ names a test that does not exist.
+"""named_tests.py ROOT: fails when a page, at the top or in docs/, names a test that does not exist.
 
 A test is named as `Suite.Name` in backticks. Prints each offence as file:line. Standard library only.
 """
@@ -30,7 +30,7 @@ def main(root):
                     offences += 1
                     print(f"{path.relative_to(root)}:{number}: no test is called {name}")
     if named == 0:
-        print("docs/ names no test at all: the pattern must be wrong")
+        print("the pages name no test at all: the pattern must be wrong")
     return 1 if offences or named == 0 else 0
 
 

@@ -67,4 +67,19 @@ Dense read_sum(BasicView<Rank, Pointer> view) {
   return read(view);
 }
 
+// Copies what one view shows to another of the same shape, where that is given.
+template <std::size_t Rank, class Pointer>
+void copy(const BasicView<Rank, Pointer>& from, const BasicView<Rank, void*>& to) {
+  std::int64_t count = to.given() ? 1 : 0;
+  for (const std::int64_t n : to.shape) count *= n;
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::int64_t left = i, source = 0, target = 0;
+    for (std::size_t d = Rank; d-- > 0; left /= to.shape[d]) {
+      source += left % to.shape[d] * from.strides[d];
+      target += left % to.shape[d] * to.strides[d];
+    }
+    store(to.data, to.dtype, target, load(from.data, from.dtype, source));
+  }
+}
+
 }  // namespace keel::conformance

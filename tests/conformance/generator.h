@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <span>
 
 namespace keel::conformance {
 
@@ -12,7 +13,14 @@ class Generator {
   explicit Generator(std::uint64_t seed, std::uint64_t stream = 0)
       : state_(mixed(mixed(seed) ^ (stream * 0xD1B54A32D192ED03u))) {}
 
-  std::uint64_t next() { return mixed(state_ += 0x9E3779B97F4A7C15u); }
+  // What a fuzzer gives: the first eight bytes are a seed, every two of the rest one number, in place of the one that
+  // the seed has there, so that a change of the input is a change of one choice. `bytes` outlives the generator.
+  explicit Generator(std::span<const std::uint8_t> bytes) : Generator(take(bytes, 8)) { bytes_ = bytes; }
+
+  std::uint64_t next() {
+    state_ += 0x9E3779B97F4A7C15u;
+    return mixed(bytes_.empty() ? state_ : take(bytes_, 2));
+  }
 
   // from [0, 1)
   double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
@@ -43,7 +51,15 @@ class Generator {
     return z ^ (z >> 31);
   }
 
+  // The number that the first `count` bytes make, or as many as there are; they are gone then.
+  static std::uint64_t take(std::span<const std::uint8_t>& bytes, std::size_t count) {
+    std::uint64_t number = 0;
+    for (; count > 0 && !bytes.empty(); --count, bytes = bytes.subspan(1)) number = number << 8 | bytes.front();
+    return number;
+  }
+
   std::uint64_t state_;
+  std::span<const std::uint8_t> bytes_;
 };
 
 }  // namespace keel::conformance

@@ -111,6 +111,14 @@ Instance::Instance(const Case& c, Placement placement) : case_(c), placement_(pl
   plant_specials();
 }
 
+Instance::Instance(const Case& c, const TensorView& q, const TensorView& k, const TensorView& v, const Options& options)
+    : case_(c), placement_(Placement::aligned), options_(options) {
+  const auto take = [](const TensorView& x) {
+    return MutableTensorView{const_cast<void*>(x.data), x.dtype, x.shape, x.strides, x.device};
+  };
+  q_ = take(q), k_ = take(k), v_ = take(v);
+}
+
 Instance::~Instance() = default;
 
 void Instance::make_tensors() {
@@ -281,8 +289,8 @@ ForwardMemory Instance::forward_memory() const {
   if (c.key_sums) m.key_sums = row_array(c, side, placement_, c.n_k);
   m.key_sum_rows = c.key_sum_rows;
   if (c.heads) {
-    const auto entries = c.q_offsets.empty() ? static_cast<std::size_t>(c.batch) : c.q_offsets.size() - 1;
-    m.heads = Items<HeadStatistics>(entries * static_cast<std::size_t>(c.q_heads), {.max_logit = -12345.0, .rows = -1},
+    const std::int64_t entries = options_.q_offsets.empty() ? c.batch : options_.q_offsets.size() - 1;
+    m.heads = Items<HeadStatistics>(static_cast<std::size_t>(entries * c.q_heads), {.max_logit = -12345.0, .rows = -1},
                                     placement_);
   }
   return m;
@@ -360,10 +368,12 @@ GradientMemory Instance::gradient_memory() const {
   m.dq = tensor_array(c.q, c.dtype, {c.batch, c.q_heads, c.n_q, c.d_k}, Array::kMark, placement_);
   m.dk = tensor_array(c.k, c.dtype, {c.batch, c.kv_heads, c.n_k, c.d_k}, Array::kMark, placement_);
   m.dv = tensor_array(c.v, c.dtype, {c.batch, c.kv_heads, c.n_k, c.d_v}, Array::kMark, placement_);
-  if (bias_.exists()) m.dbias = broadcast_array(bias_.dtype(), scores, c.bias_broadcast, Array::kMark, placement_);
-  const Shape4 scale = scale_.exists() ? scale_.shape() : Shape4{1, 1, 1, 1};
-  m.dscale = Array::of_shape<3>(side, {scale[0], scale[1], scale[2]}, Array::kMark, placement_);
-  if (sinks_.exists()) m.dsinks = Array::of_shape<1>(side, {c.q_heads}, Array::kMark, placement_);
+  if (options_.bias.given()) {
+    m.dbias = broadcast_array(options_.bias.dtype, scores, c.bias_broadcast, Array::kMark, placement_);
+  }
+  const Shape3 scale = options_.scale_tensor.given() ? options_.scale_tensor.shape : Shape3{1, 1, 1};
+  m.dscale = Array::of_shape<3>(side, scale, Array::kMark, placement_);
+  if (options_.sinks.given()) m.dsinks = Array::of_shape<1>(side, {c.q_heads}, Array::kMark, placement_);
   return m;
 }
 

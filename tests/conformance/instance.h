@@ -36,6 +36,8 @@ class Instance {
  public:
   explicit Instance(const Case& c);
   Instance(const Case& c, Placement placement);
+  // Inputs that lie elsewhere, whatever their strides; of the case, sizes and what is asked for must be true.
+  Instance(const Case& c, const TensorView& q, const TensorView& k, const TensorView& v, const Options& options);
   Instance(const Instance&) = delete;
   ~Instance();
 

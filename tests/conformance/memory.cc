@@ -11,7 +11,15 @@ namespace {
 
 constexpr std::align_val_t kVector{64};
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__)  // GCC
+#define KEEL_ADDRESS_SANITIZER
+#elif defined(__has_feature)  // clang
+#if __has_feature(address_sanitizer)
+#define KEEL_ADDRESS_SANITIZER
+#endif
+#endif
+
+#if defined(KEEL_ADDRESS_SANITIZER)
 constexpr std::size_t kGuard = 0;
 #else
 constexpr std::size_t kGuard = 64;

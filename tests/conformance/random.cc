@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "conformance/generator.h"
-
 namespace keel::conformance {
 namespace {
 
@@ -140,10 +138,7 @@ void choose_values_and_outputs(Generator& random, Case& c) {
   if (random.chance(0.4)) c.key_sum_rows = random.integer(1, random.chance(0.5) ? 8 : c.n_q + 2);
 }
 
-}  // namespace
-
-Case random_case(std::uint64_t seed, std::int64_t work) {
-  Generator random(seed, 0xCA5E);
+Case drawn_case(Generator& random, std::uint64_t seed, std::int64_t work) {
   Case c;
   c.name = "random_" + std::to_string(seed);
   c.seed = seed;
@@ -153,6 +148,15 @@ Case random_case(std::uint64_t seed, std::int64_t work) {
   choose_values_and_outputs(random, c);
   return c;
 }
+
+}  // namespace
+
+Case random_case(std::uint64_t seed, std::int64_t work) {
+  Generator random(seed, 0xCA5E);
+  return drawn_case(random, seed, work);
+}
+
+Case random_case(Generator& random, std::int64_t work) { return drawn_case(random, random.next(), work); }
 
 Case random_case_for_matrix_units(std::uint64_t seed, std::int64_t work) {
   Case c = random_case(seed, work);

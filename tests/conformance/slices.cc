@@ -5,7 +5,9 @@
 #include <memory>
 #include <vector>
 
+#include "conformance/dense.h"
 #include "conformance/generator.h"
+#include "conformance/merge.h"
 #include "core/element.h"
 
 namespace keel::conformance {
@@ -52,62 +54,37 @@ struct Part {
   }
 };
 
-using RowOutput = MutableRowView Outputs::*;
-constexpr RowOutput kRowOutputs[] = {&Outputs::lse,        &Outputs::max_logit,  &Outputs::entropy,
-                                     &Outputs::max_weight, &Outputs::logit_mean, &Outputs::logit_var,
-                                     &Outputs::visible,    &Outputs::logit_count};
-
-bool is_count(RowOutput x) { return x == &Outputs::visible || x == &Outputs::logit_count; }
-
-template <std::size_t Rank>
-void copy(const BasicView<Rank, void*>& from, const BasicView<Rank, void*>& to) {
-  std::int64_t count = to.given() ? 1 : 0;
-  for (const std::int64_t n : to.shape) count *= n;
-  for (std::int64_t i = 0; i < count; ++i) {
-    std::int64_t left = i, source = 0, target = 0;
-    for (std::size_t d = Rank; d-- > 0; left /= to.shape[d]) {
-      source += left % to.shape[d] * from.strides[d];
-      target += left % to.shape[d] * to.strides[d];
-    }
-    store(to.data, to.dtype, target, load(from.data, from.dtype, source));
-  }
-}
-
 // Everything that merging may need.
 Part make_part(const MutableTensorView& out) {
   Part part;
   const DType sums = accumulation_dtype(out.dtype);
   const std::array<std::int64_t, 3> rows = {out.shape[0], out.shape[1], out.shape[2]};
   part.out = part.array(sums, out.shape);
-  for (const RowOutput x : kRowOutputs) part.outputs.*x = part.array(is_count(x) ? DType::i64 : sums, rows);
+  for (std::size_t s = 0; s < kRowStatisticCount; ++s) {
+    part.outputs.*kRowStatistics[s].result = part.array(is_count(s) ? DType::i64 : sums, rows);
+  }
   return part;
 }
 
 Partial partial_of(const Part& part) {
-  const Outputs& o = part.outputs;
-  return {.out = part.out,
-          .lse = o.lse,
-          .max_logit = o.max_logit,
-          .entropy = o.entropy,
-          .max_weight = o.max_weight,
-          .logit_mean = o.logit_mean,
-          .logit_var = o.logit_var,
-          .visible = o.visible,
-          .logit_count = o.logit_count};
+  Partial views{.out = part.out};
+  for (const RowStatistic& x : kRowStatistics) views.*x.part = part.outputs.*x.result;
+  return views;
 }
 
 // A sink belongs to no key. It is a part of its own, for the rows that see any key.
 Part sink_part(const MutableTensorView& out, const HeadView& sinks, const std::vector<Part>& parts) {
   Part part = make_part(out);
-  for (const RowOutput x : kRowOutputs) {
-    const MutableRowView& view = part.outputs.*x;
+  for (const RowStatistic& x : kRowStatistics) {
+    const MutableRowView& view = part.outputs.*x.result;
+    const bool lse = x.result == &Outputs::lse;
+    const double none = lse || x.result == &Outputs::max_logit ? -INFINITY : 0.0;
     for (std::int64_t b = 0; b < out.shape[0]; ++b) {
       for (std::int64_t h = 0; h < out.shape[1]; ++h) {
         for (std::int64_t i = 0; i < out.shape[2]; ++i) {
           const bool seen = std::any_of(parts.begin(), parts.end(),
                                         [&](const Part& each) { return load_at(each.outputs.visible, b, h, i) > 0; });
-          const double none = x == &Outputs::lse || x == &Outputs::max_logit ? -INFINITY : 0.0;
-          store_at(view, x == &Outputs::lse && seen ? load_at(sinks, h) : none, b, h, i);
+          store_at(view, lse && seen ? load_at(sinks, h) : none, b, h, i);
         }
       }
     }
@@ -124,49 +101,57 @@ Options slice_of(const Options& options, const Cut& queries, const Cut& keys, st
   return o;
 }
 
-// out and row statistics of some queries over all keys, slice by slice.
-void attend_in_slices(Generator& random, const TensorView& q, const TensorView& k, const TensorView& v,
-                      const MutableTensorView& out, const Options& options, const Outputs& outputs,
-                      const Cut& queries) {
-  const std::int64_t n_q = q.shape[2], n_k = k.shape[2];
-  const MutableTensorView rows = slice(out, 2, queries, n_q);
-  std::vector<Part> parts;
-  for (const Cut& keys : cuts(random, n_k)) {
-    Options o = slice_of(options, queries, keys, n_q, n_k);
-    o.sinks = {};
-    parts.push_back(make_part(rows));
-    attention(slice(q, 2, queries, n_q), slice(k, 2, keys, n_k), slice(v, 2, keys, n_k), parts.back().out, o,
-              parts.back().outputs);
+// A call whose out and row statistics are computed slice by slice.
+struct SlicedCall {
+  const Forward& attend;
+  const Merge& join;
+  const TensorView &q, &k, &v;
+  const MutableTensorView& out;
+  const Options& options;
+  const Outputs& outputs;
+
+  // Some queries over all keys.
+  void run(Generator& random, const Cut& queries) const {
+    const std::int64_t n_q = q.shape[2], n_k = k.shape[2];
+    const MutableTensorView rows = slice(out, 2, queries, n_q);
+    std::vector<Part> parts;
+    for (const Cut& keys : cuts(random, n_k)) {
+      Options o = slice_of(options, queries, keys, n_q, n_k);
+      o.sinks = {};
+      parts.push_back(make_part(rows));
+      attend(slice(q, 2, queries, n_q), slice(k, 2, keys, n_k), slice(v, 2, keys, n_k), parts.back().out, o,
+             parts.back().outputs);
+    }
+    if (options.sinks.given()) parts.push_back(sink_part(rows, options.sinks, parts));
+    std::vector<Partial> list;
+    for (const Part& part : parts) list.push_back(partial_of(part));
+    Outputs wanted;
+    for (const RowStatistic& x : kRowStatistics) wanted.*x.result = slice(outputs.*x.result, 2, queries, n_q);
+    join(list, rows, wanted);
   }
-  if (options.sinks.given()) parts.push_back(sink_part(rows, options.sinks, parts));
-  std::vector<Partial> list;
-  for (const Part& part : parts) list.push_back(partial_of(part));
-  Outputs wanted;
-  for (const RowOutput x : kRowOutputs) wanted.*x = slice(outputs.*x, 2, queries, n_q);
-  merge(list, rows, wanted);
-}
+};
 
 }  // namespace
 
-Forward sliced_attention(std::uint64_t seed) {
-  return [seed](const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
-                const Options& options, const Outputs& outputs) {
+Forward sliced_attention(std::uint64_t seed, const Forward& attend, const Merge& join) {
+  return [seed, attend, join](const TensorView& q, const TensorView& k, const TensorView& v,
+                              const MutableTensorView& out, const Options& options, const Outputs& outputs) {
     Generator random(seed);
-    const std::int64_t n_q = q.shape[2];
-    for (const Cut& queries : cuts(random, n_q)) attend_in_slices(random, q, k, v, out, options, outputs, queries);
+    const SlicedCall call = {attend, join, q, k, v, out, options, outputs};
+    for (const Cut& queries : cuts(random, q.shape[2])) call.run(random, queries);
     if (!outputs.weights.given() && outputs.heads.empty() && !outputs.key_sums.given()) return;
     Part whole = make_part(out);
-    attention(q, k, v, whole.out, options,
-              {.weights = outputs.weights,
-               .heads = outputs.heads,
-               .saturation_threshold = outputs.saturation_threshold,
-               .key_sums = outputs.key_sums,
-               .key_sum_rows = outputs.key_sum_rows});
+    attend(q, k, v, whole.out, options,
+           {.weights = outputs.weights,
+            .heads = outputs.heads,
+            .saturation_threshold = outputs.saturation_threshold,
+            .key_sums = outputs.key_sums,
+            .key_sum_rows = outputs.key_sum_rows});
   };
 }
 
-Backward sliced_backward(std::uint64_t seed) {
-  return [seed](const BackwardInputs& in, const Gradients& gradients, const Options& options) {
+Backward sliced_backward(std::uint64_t seed, const Backward& backward) {
+  return [seed, backward](const BackwardInputs& in, const Gradients& gradients, const Options& options) {
     Generator random(seed);
     const std::int64_t n_q = in.q.shape[2], n_k = in.k.shape[2];
     Part sums;  // of the gradients, from 0 on
@@ -197,14 +182,14 @@ Backward sliced_backward(std::uint64_t seed) {
                        .dscale = rows(all.dscale),
                        .dsinks = first ? all.dsinks : MutableHeadView{},
                        .accumulate = true};
-        attention_backward({.q = rows(in.q),
-                            .k = columns(in.k),
-                            .v = columns(in.v),
-                            .out = rows(in.out),
-                            .lse = rows(in.lse),
-                            .dout = rows(in.dout),
-                            .dlse = rows(in.dlse)},
-                           g, slice_of(options, queries, keys, n_q, n_k));
+        backward({.q = rows(in.q),
+                  .k = columns(in.k),
+                  .v = columns(in.v),
+                  .out = rows(in.out),
+                  .lse = rows(in.lse),
+                  .dout = rows(in.dout),
+                  .dlse = rows(in.dlse)},
+                 g, slice_of(options, queries, keys, n_q, n_k));
         first = false;
       }
     }

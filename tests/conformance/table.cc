@@ -139,6 +139,16 @@ void add_values(List& list) {
       list.add(c);
     }
   }
+  const std::pair<const char*, double> caps[] = {
+      {"no_float_holds", 1e300}, {"no_float_is_below", 1e-300}, {"leaves_double", 1.7e308}, {"is_subnormal", 1e-310}};
+  for (const auto& [name, cap] : caps) {
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      Case c = sized(std::string("softcap_that_") + name, dtype, {1, 2, 1, 7, 37, 16, 8});
+      c.softcap = cap;
+      if (cap < 1.0) c.values = Values::flat;  // 0 by it is still 0
+      list.add(c);
+    }
+  }
   list.add(sized("minus_1e30_is_not_masked", DType::f32, {1, 2, 2, 7, 9, 4, 4}),
            [](Case& c) { c.bias = BiasKind::minus_1e30, c.weights = Weights::q_dtype; });
   list.add(sized("everything_masked", DType::f32, {2, 2, 1, 9, 9, 4, 4}),

@@ -43,4 +43,11 @@ inline constexpr double kCap = 1e-2;
 inline constexpr double kNaiveFactor = 2.0;
 inline constexpr double kAbsolute16 = 1e-6;
 
+// merge(): an element of out may be off by one rounding of each part's term, kMergeRoundings of all of them and the one
+// of storing. In float64 a weight exp(x) has an error of |x| < kMergeExponent64 roundings; where results are f32 it has
+// none that counts. |error| ≤ kMergeStatistic·eps·(1 + |reference|) for statistics.
+inline constexpr double kMergeRoundings = 6.0;
+inline constexpr double kMergeExponent64 = 750.0;
+inline constexpr double kMergeStatistic = 64.0;
+
 }  // namespace keel::conformance

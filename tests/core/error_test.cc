@@ -545,6 +545,22 @@ TEST(Errors, OfExplainAreThoseOfAttentionWithoutThePointers) {
   }
 }
 
+TEST(Errors, OfExplainIncludeListsThatCannotBeRead) {
+  ForwardCall f;
+  const std::int64_t values[3] = {};
+  f.options.k_lengths = {values, static_cast<std::size_t>(f.q.shape[0])};
+  EXPECT_NO_THROW(explain(f.q, f.k, f.v, f.out, f.options, f.outputs));
+  f.options.k_lengths.data = reinterpret_cast<const std::byte*>(values) + 1;
+  try {
+    static_cast<void>(explain(f.q, f.k, f.v, f.out, f.options, f.outputs));
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "[attention] k_lengths: expected data aligned to the 8 bytes of i64, got an address 1 bytes past that");
+  }
+}
+
 TEST(Errors, LeaveTheOutputsUntouched) {
   ForwardCall f;
   for (std::int64_t i = 0; i < 1024; ++i) f.out_block.data()[i] = 42.0f;

@@ -5,6 +5,7 @@
 
 #include "api/backends.h"
 #include "conformance/compare.h"
+#include "conformance/slices.h"
 #include "core/problem.h"
 #include "plan/plan.h"
 #include "runtime/parallel.h"
@@ -34,6 +35,17 @@ inline void run_forced(const BackwardInputs& inputs, const Gradients& gradients,
 inline conformance::Backward forced_backward(const Forced& forced) {
   return [forced](const BackwardInputs& inputs, const Gradients& gradients, const Options& options) {
     run_forced(inputs, gradients, options, forced);
+  };
+}
+
+// merge() with a plan of the test's choosing.
+inline void run_forced(const MergeProblem& problem, const Forced& forced) {
+  make_plan(problem, backends(), {.resources = resources(), .forced = forced}).execute();
+}
+
+inline conformance::Merge forced_merge(const Forced& forced) {
+  return [forced](std::span<const Partial> parts, const MutableTensorView& out, const Outputs& outputs) {
+    run_forced(make_merge_problem(parts, out, outputs, 0), forced);
   };
 }
 

@@ -33,7 +33,9 @@ struct ShapeOf {
   static constexpr int d = kD, keys = kKeys, groups = kGroups, rows = shape.rows(), threads = shape.threads();
   static constexpr int panels = shape.panels();
   static constexpr bool stores = kStores;
-  static constexpr int loader_registers = 32, group_registers = kGroups == 3 ? 160 : 240;
+  // Of a warp's threads. Together no more than the kernel starts with, 128 or 168 for every thread: who asks for more
+  // waits for ever.
+  static constexpr int loader_registers = kGroups == 3 ? 32 : 40, group_registers = kGroups == 3 ? 160 : 232;
 };
 
 template <class Element, class S>
@@ -365,7 +367,15 @@ class Group {
         y *= scale;
         zero_[r] = fmaf(y, 0.0f, zero_[r]);
       });
-      if (c.softcap > 0) {  // c·tanh(s/c) = c·(1 − 2 / (1 + e^(2s/c)))
+      if (c.softcap > 256) {  // where 1 − 2 / (1 + e^(2s/c)) would leave few digits of a small s/c
+        const float ln2_over_cap = 0.5f * CUDART_LN2_F * two_over_cap;
+        each([&](float& y, int) {
+          const float u = y * ln2_over_cap, v = u * u;
+          const float near_zero = u * fmaf(v, fmaf(v, fmaf(v, -17.0f / 315, 2.0f / 15), -1.0f / 3), 1.0f);
+          const float t = fmaf(-2.0f, ptx::reciprocal_fast(1.0f + ptx::exp2_fast(y * two_over_cap)), 1.0f);
+          y = cap_log2 * (v < 0.0625f ? near_zero : t);
+        });
+      } else if (c.softcap > 0) {  // c·tanh(s/c) = c·(1 − 2 / (1 + e^(2s/c)))
         each([&](float& y, int) {
           y = cap_log2 * fmaf(-2.0f, ptx::reciprocal_fast(1.0f + ptx::exp2_fast(y * two_over_cap)), 1.0f);
         });
@@ -500,7 +510,7 @@ class Group {
 #pragma unroll
           for (int w = 0; w < (S::keys == 32 ? 2 : 4); ++w) {
             float& y = s_[(8 * g + 2 * w + c / 2) * 4 + 2 * r + (c & 1)];
-            y = (second_half ? words[w + 2 & 3] : words[w]) >= threshold ? y : 0.0f;
+            y = (second_half ? words[(w + 2) & 3] : words[w]) >= threshold ? y : 0.0f;
           }
         }
       }

@@ -27,8 +27,9 @@ enum class Purpose : std::uint8_t { wide, plain, rich, rich_moments, few };
 constexpr Shape shape_for(int d, Purpose purpose) {
   const int groups = purpose == Purpose::few ? 1 : purpose == Purpose::wide && d == 64 ? 3 : 2;
   if (d > 128) {
-    const int keys = purpose == Purpose::rich_moments ? 32 : purpose == Purpose::rich || groups == 1 ? 64 : d == 192 ? 112 : 80;
-    return {d, keys, groups, groups == 1};
+    const bool rich = purpose == Purpose::rich || purpose == Purpose::rich_moments;
+    const bool tight = purpose == Purpose::rich_moments || d == 256;
+    return {d, groups == 1 ? 64 : rich ? tight ? 32 : 64 : d == 192 ? 112 : 80, groups, groups == 1};
   }
   return {d, purpose == Purpose::rich_moments && d > 64 ? 64 : 128, groups, true};
 }
