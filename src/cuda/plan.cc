@@ -40,7 +40,7 @@ bool is_rich(const Problem& p) {
   const Options& o = p.options;
   const double scale_log2 = p.scale * 1.4426950408889634;
   return o.scale_tensor.given() || o.softcap || o.mask.given() || o.bias.given() || o.alibi.given() || o.dropout > 0 ||
-         !(scale_log2 >= 1e-15 && scale_log2 <= 1e6);  // else a hidden score, −1e30, would not be far from others
+         !(scale_log2 >= 1e-15 && scale_log2 <= 3);  // else a hidden score, −1e38, is not far from others, or infinite
 }
 
 Statistics statistics_of(const Problem& p, bool rich) {
@@ -59,6 +59,10 @@ std::string unfit(const Problem& p, const Gpu& gpu) {
   if (!p.has_pairs()) return "no pair of a query and a key";
   if (p.outputs.weights.given()) return "weights are asked for";
   if (p.options.dropout >= 1) return "dropout of 1";
+  if (p.options.alibi.given() && std::max(p.sequences.whole_q, p.sequences.whole_k) >= 1 << 23) {
+    return "ALiBi over distances that f32 does not hold";
+  }
+  if (p.options.softcap && *p.options.softcap > 256) return "a softcap above 256, for which tanh takes more digits";
   if (p.options.mask.given() && p.options.mask.strides[3] != 1) return "keys of the mask are not side by side";
   if (p.options.bias.given() && p.options.bias.strides[3] != 1) return "keys of the bias are not side by side";
   if (std::max({p.sequences.whole_q, p.sequences.whole_k}) > kMostRows) return "more rows than 2^28";

@@ -33,9 +33,9 @@ struct ShapeOf {
   static constexpr int d = kD, keys = kKeys, groups = kGroups, rows = shape.rows(), threads = shape.threads();
   static constexpr int panels = shape.panels();
   static constexpr bool stores = kStores;
-  // Of a warp's threads. Together no more than the kernel starts with, 128 or 168 for every thread: who asks for more
+  // Of a warp's threads. Together no more than the kernel starts with, 128, 168 or 255 for every thread: who asks for more
   // waits for ever.
-  static constexpr int loader_registers = kGroups == 3 ? 32 : 40, group_registers = kGroups == 3 ? 160 : 232;
+  static constexpr int loader_registers = kGroups == 3 ? 32 : 40, group_registers = kGroups == 3 ? 160 : kGroups == 2 ? 232 : 248;
 };
 
 template <class Element, class S>
@@ -92,6 +92,7 @@ KEEL_DEVICE void load_tiles(Shared<Element, S>& shared, const Maps& maps, const 
     shared.tile[round & 1] = tile;
     if (tile.index < 0) {
       arrive(shared_address(&shared.q_full));
+      ptx::let_next_kernel_start();
       return;
     }
     arrive_expecting(shared_address(&shared.q_full), q_bytes);
@@ -122,6 +123,9 @@ KEEL_DEVICE void load_tiles(Shared<Element, S>& shared, const Maps& maps, const 
     t = tiles.after_first();
   }
 }
+
+// A number that all lanes hold, for the compiler to know: it then stays out of the lanes' registers.
+KEEL_DEVICE int same_in_all(int x) { return __shfl_sync(~0u, x, 0); }
 
 KEEL_DEVICE float quad_sum(float x) {
   x += __shfl_xor_sync(~0u, x, 1);
@@ -168,7 +172,7 @@ class Group {
   static constexpr bool kEntropy = kStatistics != Statistics::none, kMoments = kStatistics == Statistics::moments;
   static constexpr int kPanelQ = S::rows * 128, kPanelK = S::keys * 128, kStage = kPanelK * S::panels;
   static constexpr int kTurn = 1;                                            // named barriers, one per warpgroup
-  static constexpr float kHidden = kRich ? -kInfinity : -1e30f;           // score of a hidden key
+  static constexpr float kHidden = kRich ? -kInfinity : -1e38f;           // score of a hidden key
   static constexpr float kMaskedLog2 = -0x1p64f * 1.4426950408889634f;       // see core/masked_score.h
   static constexpr bool kKeeps = S::d <= 128;  // there are registers for the rows' scale and slope
   static constexpr float kDeepest = -16384.0f;                               // whose power of two is 0
@@ -190,19 +194,28 @@ class Group {
       const Tile& tile = shared_.tile[round & 1];
       if (tile.index < 0) break;
       begin(tile);
-      const int blocks = tile.block_end - tile.block_begin;
-      if (blocks > 0) {
-        n_ = tile.block_end - 1;
+      const int first = same_in_all(tile.block_begin), last = same_in_all(tile.block_end) - 1;
+      full_begin_ = same_in_all(tile.full_begin);
+      full_end_ = same_in_all(tile.full_end);
+      if (last >= first) {
+        n_ = last;
         wait(shared_address(&shared_.k_full[step_ & 1]), (step_ >> 1) & 1);
         scores(step_ & 1);
         wait_products<0>();
         hold(s_);
         release(shared_.k_empty[step_ & 1]);
-        softmax(tile);
+        softmax<true>(tile);
         convert();
         --n_;
+        // Apart, blocks that hide nothing have no branch between their products and the softmax, across which the
+        // compiler would not overlap them.
+        while (n_ >= first) {
 #pragma unroll 1
-        for (; n_ >= tile.block_begin; --n_) block(tile);
+          for (; n_ >= first && (kRich || n_ < full_begin_ || n_ >= full_end_); --n_) block<true>(tile);
+          if (kRich) continue;
+#pragma unroll 1
+          for (; n_ >= max(first, full_begin_); --n_) block<false>(tile);
+        }
         if (S::stores) release(shared_.q_empty);
         wait(shared_address(&shared_.v_full[step_ & 1]), (step_ >> 1) & 1);
         values(step_ & 1);
@@ -303,6 +316,7 @@ class Group {
   }
 
   // The next block's scores and this block's values at once, then the softmax of the next.
+  template <bool kPartial>
   KEEL_DEVICE void block(const Tile& tile) {
     using namespace ptx;
     const int next = step_ + 1;
@@ -315,7 +329,7 @@ class Group {
     wait_products<1>();
     hold(s_);
     release(shared_.k_empty[next & 1]);
-    softmax(tile);
+    softmax<kPartial>(tile);
     wait_products<0>();
     hold(o_);
     release(shared_.v_empty[step_ & 1]);
@@ -367,69 +381,77 @@ class Group {
         y *= scale;
         zero_[r] = fmaf(y, 0.0f, zero_[r]);
       });
-      if (c.softcap > 256) {  // where 1 − 2 / (1 + e^(2s/c)) would leave few digits of a small s/c
-        const float ln2_over_cap = 0.5f * CUDART_LN2_F * two_over_cap;
-        each([&](float& y, int) {
-          const float u = y * ln2_over_cap, v = u * u;
-          const float near_zero = u * fmaf(v, fmaf(v, fmaf(v, -17.0f / 315, 2.0f / 15), -1.0f / 3), 1.0f);
-          const float t = fmaf(-2.0f, ptx::reciprocal_fast(1.0f + ptx::exp2_fast(y * two_over_cap)), 1.0f);
-          y = cap_log2 * (v < 0.0625f ? near_zero : t);
-        });
-      } else if (c.softcap > 0) {  // c·tanh(s/c) = c·(1 − 2 / (1 + e^(2s/c)))
+      if (c.softcap > 0) {  // c·tanh(s/c) = c·(1 − 2 / (1 + e^(2s/c)))
         each([&](float& y, int) {
           y = cap_log2 * fmaf(-2.0f, ptx::reciprocal_fast(1.0f + ptx::exp2_fast(y * two_over_cap)), 1.0f);
         });
       }
       const auto visible = [&](int key) { return static_cast<unsigned>(key) < static_cast<unsigned>(keys_[r]); };
-      if (c.bias) add_bias(r, base, place_of(c.bias, tile, p) + tile.k_begin + base + first_key_[r], visible);
+      if (c.bias) {
+        const std::int64_t from = place_of(c.bias, tile, p) + tile.k_begin + base + first_key_[r];
+        if (c.bias.dtype == DType::f32) {
+          add_bias(r, base, static_cast<const float*>(c.bias.data) + from);
+        } else {
+          add_bias(r, base, static_cast<const Element*>(c.bias.data) + from);
+        }
+      }
       if (c.alibi) {
-        each([&](float& y, int key) { y = fmaf(-slope, static_cast<float>(abs(diagonal - key)), y); });
+        const float distance = static_cast<float>(diagonal - base);  // exact: positions are below 2^24 here
+        each([&](float& y, int key) { y = fmaf(-slope, fabsf(distance - static_cast<float>(key - base)), y); });
       }
       if (c.mask) {
         const unsigned char* const mask = static_cast<const unsigned char*>(c.mask.data) +
                                           place_of(c.mask, tile, p) + tile.k_begin + base + first_key_[r];
-        each([&](float& y, int key) {
-          if (visible(key) && mask[key - base] == 0) y = kHidden;
-        });
+        with_pairs(r, base, mask, [](float& y, unsigned char seen) { y = seen != 0 ? y : kHidden; });
       }
-      if (n_ < tile.full_begin || n_ >= tile.full_end) {
+      if (n_ < full_begin_ || n_ >= full_end_) {
         each([&](float& y, int key) { y = visible(key) ? y : kHidden; });
       }
     }
   }
 
-  // A finite bias stays finite in units of log 2; its −inf masks.
-  template <class Visible>
-  KEEL_DEVICE void add_bias(int r, int base, std::int64_t from, const Visible& visible) {
-    constexpr float kLog2e = 1.4426950408889634f;
-    const Strided& bias = a_.call.bias;
-    const auto add = [](float& y, float b) {
-      const float scaled = fmaxf(fminf(b * kLog2e, CUDART_MAX_NORMAL_F), -CUDART_MAX_NORMAL_F);
-      y = b == -kInfinity ? kHidden : y + (isinf(b) || isnan(b) ? b : scaled);
+  // Two adjacent values at once, where they lie at a multiple of their size.
+  template <class Stored, class Change>
+  KEEL_DEVICE void with_pairs(int r, int base, const Stored* row, const Change& change) {
+    struct alignas(2 * sizeof(Stored)) Pair {
+      Stored x[2];
     };
-    if (bias.dtype == DType::f32) {
-      load_bias(r, base, visible, add, static_cast<const float*>(bias.data) + from);
-    } else {
-      load_bias(r, base, visible, add, static_cast<const Element*>(bias.data) + from);
-    }
-  }
-  template <class Visible, class Add, class Stored>
-  KEEL_DEVICE void load_bias(int r, int base, const Visible& visible, const Add& add, const Stored* row) {
+    const bool partial = n_ < full_begin_ || n_ >= full_end_;
+    if (!partial && reinterpret_cast<std::uintptr_t>(row) % sizeof(Pair) == 0) {
 #pragma unroll
-    for (int j = 0; j < S::keys / 4; ++j) {
-      const int key = base + j / 2 * 8 + (j & 1);
-      const float b = visible(key) ? static_cast<float>(row[j / 2 * 8 + (j & 1)]) : 0.0f;
-      add(s_[j / 2 * 4 + 2 * r + (j & 1)], b);
+      for (int j = 0; j < S::keys / 8; ++j) {
+        const Pair pair = *reinterpret_cast<const Pair*>(row + 8 * j);
+        change(s_[4 * j + 2 * r], pair.x[0]);
+        change(s_[4 * j + 2 * r + 1], pair.x[1]);
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < S::keys / 4; ++j) {
+        const int key = base + j / 2 * 8 + (j & 1);
+        if (static_cast<unsigned>(key) < static_cast<unsigned>(keys_[r])) {
+          change(s_[j / 2 * 4 + 2 * r + (j & 1)], row[j / 2 * 8 + (j & 1)]);
+        }
+      }
     }
   }
 
+  // A finite bias stays finite in units of log 2, or becomes +inf, which is told below; its −inf masks.
+  template <class Stored>
+  KEEL_DEVICE void add_bias(int r, int base, const Stored* row) {
+    with_pairs(r, base, row, [](float& y, const Stored& stored) {
+      const float b = static_cast<float>(stored);
+      constexpr float kLog2e = 1.4426950408889634f, kLeast = -3.4028234e38f / kLog2e;
+      y = b == -kInfinity ? kHidden : fmaf(fmaxf(b, kLeast), kLog2e, y);
+    });
+  }
+
   // Scores become weights relative to the largest score so far; a_factor_ is what earlier weights are multiplied by.
+  template <bool kPartial>
   KEEL_DEVICE void softmax(const Tile& tile) {
     using ptx::exp2_fast;
-    const bool partial = n_ < tile.full_begin || n_ >= tile.full_end;
     if (kRich) {
       enrich(tile);
-    } else if (partial) {
+    } else if (kPartial) {
       hide(tile);
     }
     const float scale = kRich ? 1.0f : a_.scale_log2;
@@ -439,7 +461,7 @@ class Group {
 #pragma unroll
       for (int j = 0; j < S::keys / 4; ++j) largest = fmaxf(largest, s_[j / 2 * 4 + 2 * r + (j & 1)]);
       largest = quad_max(largest);
-      if (kMoments) add_moments(r, largest, partial);
+      if (kMoments) add_moments<kPartial>(r, largest);
       const float before = m_[r] * scale, reference = largest <= kHidden ? 0.0f : largest * scale;
       a_factor_[r] = exp2_fast(before - reference);
       if (kEntropy) e_[r] = a_factor_[r] * fmaf(l_[r], fmaxf(before - reference, kDeepest), e_[r]);
@@ -461,8 +483,10 @@ class Group {
   }
 
   // Sums of scores and their squares, from the first block's largest on: equal scores then have variance 0.
-  KEEL_DEVICE void add_moments(int r, float largest, bool partial) {
-    if (m_[r] <= kHidden && largest > kHidden) from_[r] = largest;
+  template <bool kPartial>
+  KEEL_DEVICE void add_moments(int r, float largest) {
+    constexpr float kLow = kRich ? kMaskedLog2 : kHidden;
+    if (m_[r] <= kLow && largest > kLow) from_[r] = largest;
     const auto add = [&](float y) {
       const float z = y - from_[r];
       f1_[r] += z;
@@ -478,11 +502,11 @@ class Group {
         }
         if (y > kHidden) ++visible_[r];
       }
-    } else if (partial) {
+    } else if (kPartial) {
 #pragma unroll
       for (int j = 0; j < S::keys / 4; ++j) {
         const float y = s_[j / 2 * 4 + 2 * r + (j & 1)];
-        if (y > kHidden) add(y);
+        if (y != kHidden) add(y);
       }
     } else {
 #pragma unroll
@@ -601,8 +625,9 @@ class Group {
       l_[r] = 0;
       return x;
     }
-    x.odd = none || !(zero == 0.0f) || !(l_[r] < kInfinity) || !(fabsf(m_[r]) < kInfinity) ||
-            (kMoments && (kRich ? !numbers : !(f2_[r] < 0x1p90f)));
+    // Weights that miss 1 by far: scores so large that their products with the scale differ by more than rounding should.
+    x.odd = none || !(zero == 0.0f) || !(l_[r] > 0x1p-20f && l_[r] < kInfinity) || !(fabsf(m_[r]) < kInfinity) ||
+            (kEntropy && e_[r] != e_[r]) || (kMoments && (kRich ? !numbers : !(f2_[r] < 0x1p90f)));
     x.visible = kRich && kMoments ? visible_[r] : keys_[r];
     x.largest = m_[r] * (kRich ? 1.0f : a_.scale_log2);
     float top = x.largest, l = l_[r];
@@ -618,11 +643,11 @@ class Group {
       l = fmaf(l, weight, p);
       x.odd = x.odd || !(fabsf(top) < kInfinity);
       x.factor = weight / l;
-      x.max_weight = weight / l;
     } else {
       x.factor = 1.0f / l;
-      x.max_weight = 1.0f / l;
     }
+    // The largest weight is not quite 1 relative to its own score, once that is rounded.
+    x.max_weight = x.factor * (kRich ? 1.0f : exp2f(fmaf(m_[r], a_.scale_log2, -x.largest)));
     if (kRich && a_.call.dropout > 0) x.factor *= static_cast<float>(1.0 / (1.0 - a_.call.dropout));
     x.l = l;
     x.lse = top + log2f(l);
@@ -723,6 +748,7 @@ class Group {
   std::uint64_t q_, k_, v_;  // operands
   int step_ = 0;             // blocks of keys done, of all tiles
   int n_ = 0;                // the block whose scores are in s_
+  int full_begin_ = 0, full_end_ = 0;
 
   float o_[S::d / 2], s_[S::keys / 2];
   std::uint32_t p_[S::keys / 4];

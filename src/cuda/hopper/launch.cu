@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
+#include <map>
+#include <mutex>
 
 #include "cuda/hopper/kernels.cuh"
 #include "cuda/plain_forward.h"
@@ -137,10 +138,52 @@ __global__ void join_chunks(const __grid_constant__ Call call, const __grid_cons
   }
 }
 
+// ---- Counters of a call: tiles taken, rows to compute again, CTAs that have seen how many, tiles listed. All but the last
+// are 0 between calls.
+struct Counters {
+  unsigned next, odd, seen, listed;
+};
+constexpr std::int64_t kCounterBytes = 256;
+
+// Those of a stream, whose calls come one after the other. A graph may run beside its stream's calls, so a call that is
+// captured has its own, in its workspace.
+const char* counters_for(cudaStream_t stream, void* workspace, Counters*& counters) {
+  cudaStreamCaptureStatus status;
+  if (const cudaError_t e = cudaStreamIsCapturing(stream, &status)) return cudaGetErrorString(e);
+  if (status != cudaStreamCaptureStatusNone) {
+    counters = static_cast<Counters*>(workspace);
+    const cudaError_t e = cudaMemsetAsync(counters, 0, sizeof(Counters), stream);
+    return e == cudaSuccess ? nullptr : cudaGetErrorString(e);
+  }
+  static std::map<std::pair<int, unsigned long long>, Counters*> known;  // by device and stream
+  static std::mutex mutex;
+  int device = 0;
+  unsigned long long id = 0;
+  if (const cudaError_t e = cudaGetDevice(&device)) return cudaGetErrorString(e);
+  if (const cudaError_t e = cudaStreamGetId(stream, &id)) return cudaGetErrorString(e);
+  const std::lock_guard<std::mutex> lock(mutex);
+  Counters*& own = known[{device, id}];
+  if (own == nullptr) {
+    void* memory = nullptr;
+    if (const cudaError_t e = cudaMallocAsync(&memory, kCounterBytes, stream)) return cudaGetErrorString(e);
+    if (const cudaError_t e = cudaMemsetAsync(memory, 0, kCounterBytes, stream)) return cudaGetErrorString(e);
+    own = static_cast<Counters*>(memory);
+  }
+  counters = own;
+  return nullptr;
+}
+
 // ---- Rows that NaN may have leaked into, or whose scores are no numbers.
 template <class Stored>
-__global__ void compute_again(const __grid_constant__ Call call, const __grid_constant__ OddRows odd) {
-  const unsigned warps = gridDim.x * (blockDim.x / 32), count = *odd.count;
+__global__ void compute_again(const __grid_constant__ Call call, const __grid_constant__ OddRows odd, Counters* counters) {
+  ptx::wait_for_last_kernel();
+  const unsigned warps = gridDim.x * (blockDim.x / 32), count = counters->odd;
+  __syncthreads();
+  // The last to come leaves the counters as the next call expects them.
+  if (threadIdx.x == 0 && atomicInc(&counters->seen, gridDim.x - 1) == gridDim.x - 1) {
+    counters->next = 0;
+    counters->odd = 0;
+  }
   for (unsigned i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; i < count; i += warps) {
     const OddRow row = odd.rows[i];
     plain_row<Stored>(call, row.entry, row.head, row.row, Warp());
@@ -148,10 +191,6 @@ __global__ void compute_again(const __grid_constant__ Call call, const __grid_co
 }
 
 // ---- Workspace: counters, rows to compute again, then the list of tiles, or the chunks.
-struct Counters {
-  unsigned next, odd, listed;
-};
-constexpr std::int64_t kCounterBytes = 256;
 
 constexpr std::int64_t padded(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
@@ -208,11 +247,11 @@ const char* launch_forward(const ForwardWork& w, void* workspace, cudaStream_t s
   a.window = window_of(s);
   a.scale_log2 = static_cast<float>(call.scale * 1.4426950408889634);
   a.stores_tiles = w.stores_tiles;
-  auto* const counters = static_cast<Counters*>(workspace);
+  Counters* counters = nullptr;
+  if (const char* const why = counters_for(stream, workspace, counters)) return why;
   char* free = static_cast<char*>(workspace) + kCounterBytes;
   a.odd = {reinterpret_cast<OddRow*>(free), &counters->odd};
   free += odd_bytes(call);
-  if (const cudaError_t e = cudaMemsetAsync(counters, 0, sizeof(Counters), stream)) return cudaGetErrorString(e);
   std::int64_t tiles = w.cut.tiles;
   if (s.packed()) {
     tiles = listed_tiles(w) * w.cut.heads;
@@ -242,9 +281,17 @@ const char* launch_forward(const ForwardWork& w, void* workspace, cudaStream_t s
     const auto join = w.choice.bf16 ? &join_chunks<__nv_bfloat16> : &join_chunks<__half>;
     join<<<blocks, 128, 0, stream>>>(call, a.partials, a.odd, w.cut.chunks);
   }
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = static_cast<unsigned>(w.processors);
+  config.blockDim = 128;
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = 1;
   const auto again = w.choice.bf16 ? &compute_again<BFloat16> : &compute_again<Float16>;
-  again<<<w.processors, 128, 0, stream>>>(call, a.odd);
-  const cudaError_t e = cudaGetLastError();
+  const cudaError_t e = cudaLaunchKernelEx(&config, again, call, a.odd, counters);
   return e == cudaSuccess ? nullptr : cudaGetErrorString(e);
 }
 

@@ -25,11 +25,12 @@ enum class Purpose : std::uint8_t { wide, plain, rich, rich_moments, few };
 
 // Measured on an H200: of each head size, the fastest of those that fit registers and shared memory.
 constexpr Shape shape_for(int d, Purpose purpose) {
+  const bool rich = purpose == Purpose::rich || purpose == Purpose::rich_moments;
+  if (d == 256 && purpose == Purpose::rich_moments) return {d, 32, 1, true};
   const int groups = purpose == Purpose::few ? 1 : purpose == Purpose::wide && d == 64 ? 3 : 2;
   if (d > 128) {
-    const bool rich = purpose == Purpose::rich || purpose == Purpose::rich_moments;
-    const bool tight = purpose == Purpose::rich_moments || d == 256;
-    return {d, groups == 1 ? 64 : rich ? tight ? 32 : 64 : d == 192 ? 112 : 80, groups, groups == 1};
+    const int rich_keys = purpose == Purpose::rich_moments || d == 256 ? 32 : 64;
+    return {d, groups == 1 ? 64 : rich ? rich_keys : d == 192 ? 112 : 80, groups, groups == 1};
   }
   return {d, purpose == Purpose::rich_moments && d > 64 ? 64 : 128, groups, true};
 }
