@@ -14,7 +14,7 @@ from keel.torch import _operator
 RNG = np.random.default_rng(0)
 Q, K, V = RNG.standard_normal((3, 1, 2, 6, 8), dtype=np.float32)
 
-# An example of each option that changes the result; what must be given beside it.
+# A value of each option that changes the result, and what must be given with it.
 EXAMPLES = {
     "mask": (RNG.random((6, 6)) < 0.7, {}),
     "bias": (RNG.standard_normal((1, 2, 6, 6)).astype(np.float32), {}),

@@ -25,7 +25,12 @@ def parts_of(rows, **options):
     """Attention of these queries over each slice of the keys."""
     return [
         keel.attention(
-            Q[:, :, rows], K[:, :, keys], V[:, :, keys], return_lse=True, origin=(rows.start, keys.start, N, N), **options
+            Q[:, :, rows],
+            K[:, :, keys],
+            V[:, :, keys],
+            return_lse=True,
+            origin=(rows.start, keys.start, N, N),
+            **options,
         )
         for keys in SLICES
     ]
@@ -41,8 +46,9 @@ def test_slices_merge_into_the_whole(options):
 
 
 def test_a_slice_ends_the_whole_where_nothing_is_said():
-    last = keel.attention(Q[:, :, 5:], K, V, causal="bottom_right", origin=(5, 0))
-    np.testing.assert_array_equal(last, keel.attention(Q, K, V, causal="bottom_right")[:, :, 5:])
+    options = dict(causal="bottom_right", dropout=0.4, seed=3)  # which go by the ends and by the positions
+    last = keel.attention(Q[:, :, 5:], K, V, origin=(5, 0), **options)
+    np.testing.assert_array_equal(last, keel.attention(Q, K, V, **options)[:, :, 5:])
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "+".join(options))
@@ -100,7 +106,9 @@ def test_explain_has_the_plan_of_gradients():
     forward = keel.explain(x, x, x, bias=bias, sinks=sinks)
     backward = keel.explain(x, x, x, bias=bias, sinks=sinks, want=("dq", "dk", "dv", "dbias", "dscale", "dsinks"))
     assert forward != backward and "kernel" in backward
-    with pytest.raises(ValueError, match=r"\[attention_backward\] want: expected dsinks only beside sinks, got it without"):
+    with pytest.raises(
+        ValueError, match=r"\[attention_backward\] want: expected dsinks only together with sinks, got it alone"
+    ):
         keel.explain(x, x, x, want=("dsinks",))
     with pytest.raises(ValueError, match=r"\[attention_backward\] k: expected d_k 64 as in q, got 8"):
         keel.explain(x, x[..., :8], x, want=("dq",))
@@ -124,7 +132,7 @@ def test_errors():
     shape = "[attention] origin: expected (query, key) or (query, key, n_q, n_k), got "
     wrong(forward(origin=3), TypeError, shape + "3")
     wrong(forward(origin=(1, 2, 3)), ValueError, shape + "(1, 2, 3)")
-    wrong(forward(origin=(1, 2.5)), TypeError, "[attention] origin.key: expected an integer of 64 bits, got 2.5")
+    wrong(forward(origin=(1, 2.5)), TypeError, "[attention] origin.key: expected a 64-bit integer, got 2.5")
     wrong(forward(origin=(-1, 0)), ValueError, "[attention] origin.query: expected a position from 0 to 2^40, got -1")
     wrong(
         forward(origin=(0, 5, 0, 12)),
@@ -132,15 +140,37 @@ def test_errors():
         "[attention] origin.n_k: expected 0, or from origin.key + 11 = 16 to 2^40, got 12",
     )
     wrong(
-        forward(out=np.empty_like(Q), out_dtype=np.float64), ValueError, "[attention] out_dtype: expected none beside out"
+        forward(out=np.empty_like(Q), out_dtype=np.float64),
+        ValueError,
+        "[attention] out_dtype: expected None together with out",
     )
-    wrong(forward(out_dtype="colour"), TypeError, "[attention] out_dtype: expected a dtype of NumPy, got 'colour'")
-    wrong(forward(out_dtype=np.float32), TypeError, "[attention] out: expected dtype f64, got f32")
-    wrong(backward(accumulate=True), ValueError, "[attention_backward] accumulate: expected into beside it")
+    wrong(forward(out_dtype="colour"), TypeError, "[attention] out_dtype: expected a NumPy dtype, got 'colour'")
+    wrong(forward(out_dtype=np.float32), TypeError, "[attention] out_dtype: expected float64, got float32")
+    wrong(
+        lambda: keel.attention(*(x.astype(np.float16) for x in (Q, K, V)), out_dtype=np.float64),
+        TypeError,
+        "[attention] out_dtype: expected float16 or float32, got float64",
+    )
+    wrong(forward(out=np.empty(Q.shape, np.float32)), TypeError, "[attention] out: expected dtype f64, got f32")
+    wrong(forward(key_sum_rows=1.5), TypeError, "[attention] key_sum_rows: expected a 64-bit integer, got 1.5")
+    wrong(
+        backward(accumulate=True),
+        ValueError,
+        "[attention_backward] accumulate: expected arrays to add to (into), got none",
+    )
     into = keel.Gradients(dq=np.zeros_like(Q))
-    wrong(backward(into=into, want=("dq",)), ValueError, "[attention_backward] want: expected none beside into")
+    wrong(backward(into=into, want=("dq",)), ValueError, "[attention_backward] want: expected None together with into")
     wrong(backward(into={"dq": into.dq}), TypeError, "[attention_backward] into: expected keel.Gradients, got dict")
-    wrong(backward(into=into, accumulate=1), TypeError, "[attention_backward] accumulate: expected True or False, got 1")
+    wrong(
+        backward(into=into, accumulate=1), TypeError, "[attention_backward] accumulate: expected True or False, got 1"
+    )
+    wrong(
+        backward(into=keel.Gradients(dbias=np.zeros((1, 2, N, N)))),
+        ValueError,
+        "[attention_backward] dbias: expected none without a bias",
+    )
+    for want in ("dq", 3):
+        wrong(backward(want=want), TypeError, f"[attention_backward] want: expected a sequence of names, got {want!r}")
     read_only = np.zeros_like(Q)
     read_only.flags.writeable = False
     wrong(backward(into=keel.Gradients(dq=read_only)), ValueError, "[attention_backward] dq: ")
@@ -148,13 +178,18 @@ def test_errors():
     wrong(
         lambda: keel.attention(*tensors, out_dtype=np.float64),
         TypeError,
-        "[attention] out_dtype: expected a dtype of torch, got ",
+        "[attention] out_dtype: expected a torch dtype, got ",
     )
     for name, value, error, message in (
         ("origin", 3, TypeError, shape + "3"),
         ("origin", (1, 2, 3), ValueError, shape + "(1, 2, 3)"),
-        ("origin", (1, 2.5), TypeError, "[attention] origin: expected integers, got (1, 2.5)"),
-        ("out_dtype", "float32", TypeError, "[attention] out_dtype: expected a dtype of torch, got 'float32'"),
+        ("origin", (1, 2.5), TypeError, "[attention] origin.key: expected a 64-bit integer, got 2.5"),
+        ("origin", (True, 0), TypeError, "[attention] origin.query: expected a 64-bit integer, got True"),
+        ("origin", (0, 0, 0, 2**63), TypeError, f"[attention] origin.n_k: expected a 64-bit integer, got {2**63}"),
+        ("origin", (-1, 0), ValueError, "[attention] origin.query: expected a position from 0 to 2^40, got -1"),
+        ("window", (2**63, 0), TypeError, f"[attention] window.left: expected a 64-bit integer, got {2**63}"),
+        ("out_dtype", "float32", TypeError, "[attention] out_dtype: expected a torch dtype, got 'float32'"),
+        ("out_dtype", torch.float32, TypeError, "[attention] out_dtype: expected torch.float64, got torch.float32"),
     ):
         wrong(lambda n=name, x=value: keel.torch.attention(*tensors, **{n: x}), error, message)
 
@@ -168,7 +203,13 @@ def test_slices_under_autograd():
     q, k, v = leaves
     parts = [
         keel.torch.attention(
-            q, k[:, :, keys], v[:, :, keys], causal=True, origin=(0, keys.start), return_lse=True, out_dtype=torch.float32
+            q,
+            k[:, :, keys],
+            v[:, :, keys],
+            causal=True,
+            origin=(0, keys.start),
+            return_lse=True,
+            out_dtype=torch.float32,
         )
         for keys in SLICES
     ]
@@ -182,6 +223,25 @@ def test_slices_under_autograd():
     expected = torch.autograd.grad(whole, leaves, dout)
     for ours, theirs in zip(got, expected):
         torch.testing.assert_close(ours, theirs, rtol=2**-6, atol=2**-6)  # dq is a sum of three bfloat16 parts
+
+
+def test_parts_of_torch_merge_with_their_statistics():
+    q, k, v = (torch.from_numpy(x).float() for x in (Q, K, V))
+    ask = dict(causal=True, return_lse=True, return_stats=True)
+    parts = [
+        keel.torch.attention(q, k[:, :, keys], v[:, :, keys], origin=(0, keys.start, N, N), **ask) for keys in SLICES
+    ]
+    merged, whole = keel.merge(parts, return_stats=True), keel.torch.attention(q, k, v, **ask)
+    torch.testing.assert_close(merged.out, whole.out, rtol=1e-5, atol=1e-6)
+    for name in whole.stats._fields:
+        got, expected = getattr(merged.stats, name), getattr(whole.stats, name)
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_torch_takes_the_integers_of_numpy():
+    tensors = [torch.from_numpy(x) for x in (Q, K, V)]
+    got = keel.torch.attention(*tensors, causal=True, origin=tuple(np.array([2, 1])), window=(np.int32(3), None))
+    np.testing.assert_array_equal(got, keel.attention(Q, K, V, causal=True, origin=(2, 1), window=(3, None)))
 
 
 def test_origin_and_out_dtype_are_known_to_the_compiler():
