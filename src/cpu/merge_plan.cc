@@ -10,8 +10,8 @@
 namespace keel::cpu {
 namespace {
 
-constexpr std::int64_t kTaskBytes = 256 << 10;   // read and written by a task: many times what starting one costs
-constexpr std::int64_t kAloneBytes = 512 << 10;  // a thread is done with so many before another has begun
+constexpr std::int64_t kTaskBytes = 256 << 10;   // read and written per task: many times the cost of starting one
+constexpr std::int64_t kAloneBytes = 512 << 10;  // a thread is done with this many before another has begun
 
 }  // namespace
 
