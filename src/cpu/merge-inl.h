@@ -23,8 +23,9 @@ HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows whose weights are computed together: whole vectors of any target.
-constexpr std::int64_t kRun = 32;
+// Rows whose weights are computed together: whole vectors of any target, and no more of a part than the hardware
+// prefetches ahead meanwhile.
+constexpr std::int64_t kRun = 32, kLeastRun = 8, kRunBytes = 4096;
 
 // Consecutive rows of one head: (b, h, i) to (b, h, i + rows − 1).
 struct Run {
@@ -105,13 +106,14 @@ class Merger {
   void Weigh(const Run& run) {
     const hn::ScalableTag<double> d;
     const auto n = static_cast<std::int64_t>(hn::Lanes(d));
-    std::fill_n(top_, kRun, kNothing);
+    const std::int64_t padded = hwy::DivCeil(run.rows, n) * n;
+    std::fill_n(top_, padded, kNothing);
     for (std::int64_t p = 0; p < call_.count; ++p) {
       const Column<const T> from(call_.parts[p].lse, run);
       double* const lse = lse_ + p * kRun;
       for (std::int64_t x = 0; x < run.rows; ++x) lse[x] = from[x];
-      std::fill(lse + run.rows, lse + kRun, 0.0);
-      for (std::int64_t x = 0; x < kRun; ++x) top_[x] = lse[x] > top_[x] ? lse[x] : top_[x];
+      std::fill(lse + run.rows, lse + padded, 0.0);
+      for (std::int64_t x = 0; x < padded; ++x) top_[x] = lse[x] > top_[x] ? lse[x] : top_[x];
     }
     const auto nothing = hn::Set(d, kNothing), log2e = hn::Set(d, kLog2E);
     for (std::int64_t x = 0; x < run.rows; x += n) {
@@ -299,8 +301,10 @@ template <class T>
 void RunMerge(const MergeCall& call, std::int64_t begin, std::int64_t end, std::byte* workspace) {
   Merger<T> merger(call, workspace);
   const std::int64_t heads = call.out.shape[1], rows = call.out.shape[2];
+  const std::int64_t row_bytes = std::max<std::int64_t>(call.out.shape[3], 1) * size_of(call.out.dtype);
+  const std::int64_t run = std::clamp(kRunBytes / row_bytes, kLeastRun, kRun);
   for (std::int64_t r = begin; r < end;) {
-    const std::int64_t i = r % rows, count = std::min({kRun, rows - i, end - r});
+    const std::int64_t i = r % rows, count = std::min({run, rows - i, end - r});
     merger.Join({r / rows / heads, r / rows % heads, i, count});
     r += count;
   }

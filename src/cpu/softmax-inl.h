@@ -76,6 +76,18 @@ HWY_NOINLINE bool HasNaN(const T* s, Range computed) {
   return std::any_of(s + computed.begin, s + computed.end, [](T x) { return x != x; });
 }
 
+// The largest lane, −inf where all are: Highway's emulation begins with the lowest float.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE hn::TFromD<D> LargestLane(D d, V v) {
+#if HWY_TARGET == HWY_EMU128
+  hn::TFromD<D> lanes[hn::MaxLanes(D())];
+  hn::StoreU(v, d, lanes);
+  return *std::max_element(std::begin(lanes), std::end(lanes));
+#else
+  return hn::GetLane(hn::MaxOfLanes(d, v));
+#endif
+}
+
 // The largest score; a NaN among them may be missed.
 template <class T>
 HWY_INLINE T MaxOfBlock(const T* HWY_RESTRICT s, Range computed) {
@@ -87,7 +99,7 @@ HWY_INLINE T MaxOfBlock(const T* HWY_RESTRICT s, Range computed) {
     m0 = hn::Max(m0, hn::Load(d, s + x));
     m1 = hn::Max(m1, hn::Load(d, s + x + n));
   }
-  return hn::GetLane(hn::MaxOfLanes(d, hn::Max(m0, m1)));
+  return LargestLane(d, hn::Max(m0, m1));
 }
 
 // The same sums in float64, for scores whose squares float cannot hold.
