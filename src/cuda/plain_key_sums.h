@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "cuda/plain_scores.h"
+#include "cuda/plain_sums.h"
 
 // Σ_i p_ij per key: a pass over the rows for what turns scores into weights, then one over the keys.
 //
@@ -56,15 +57,15 @@ struct KeySums {
     const Entry& entry = place.of;
     const RowRange rows = row_range(call.sequences, entry, place.index);
     const std::int64_t begin = std::max(rows.begin, first_summed_row(entry, call.key_sum_rows));
-    double sum = 0;
+    LongSum sum;
     for (std::int64_t i = begin + lanes.lane(); i < rows.end; i += Lanes::kCount) {
       const ScoreRow<T> scores(call, entry, h, i);
       if (!scores.sees(place.index)) continue;
-      sum += norms[head * call.sequences.n_q + entry.q_begin + i].weight(scores.score(place.index).s);
+      sum.add(norms[head * call.sequences.n_q + entry.q_begin + i].weight(scores.score(place.index).s));
     }
-    sum = lanes.sum(sum);
+    const double all = lanes.sum(sum.value());
     const MutableStrided& to = call.key_sums;
-    if (lanes.lane() == 0) store_as(to.data, to.dtype, place_in(to, entry.batch, h, item % n_k), sum);
+    if (lanes.lane() == 0) store_as(to.data, to.dtype, place_in(to, entry.batch, h, item % n_k), all);
   }
 };
 

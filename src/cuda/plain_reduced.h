@@ -39,13 +39,13 @@ struct Reduced {
   template <class Lanes, class Value>
   KEEL_HD double sum(std::int64_t element, const Lanes& lanes, const Value& value) const {
     const Index4 first = index_of(element, elements);
-    double total = 0;
+    LongSum total;
     for (std::int64_t t = lanes.lane(); t < count_of(terms); t += Lanes::kCount) {
       Index4 index = index_of(t, terms);
       for (int d = 0; d < 4; ++d) index.at[d] += first.at[d];
-      total += value(index);
+      total.add(value(index));
     }
-    return lanes.sum(total);
+    return lanes.sum(total.value());
   }
   // Where an element lies.
   KEEL_HD std::int64_t place(const MutableStrided& x, std::int64_t element) const {
@@ -86,14 +86,14 @@ struct ScaleRows {
     const std::int64_t n_q = f.sequences.n_q, head = item / n_q;
     const Place place = place_of_row(f.sequences, head / f.q_heads, item % n_q);
     const GradientRow<T> row(call, rows, place, head % f.q_heads);
-    double sum = 0;
+    LongSum sum;
     for (std::int64_t j = row.keys().begin + lanes.lane(); j < row.keys().end; j += Lanes::kCount) {
       if (!row.sees(j)) continue;
       const auto gradient = row.gradient(j);
-      sum += static_cast<double>(gradient.dx) * gradient.dot;
+      sum.add(static_cast<double>(gradient.dx) * gradient.dot);
     }
-    sum = lanes.sum(sum);
-    if (lanes.lane() == 0) values[item] = sum;
+    const double all = lanes.sum(sum.value());
+    if (lanes.lane() == 0) values[item] = all;
   }
 };
 
@@ -122,14 +122,14 @@ struct SinkGradients {
   KEEL_HD void operator()(std::int64_t h, const Lanes& lanes) const {
     const std::int64_t n_q = call.forward.sequences.n_q;
     const auto sink = load_row_value<double>(call.forward.sinks, 0, h, 0);
-    double sum = 0;
+    LongSum sum;
     for (std::int64_t r = lanes.lane(); r < call.forward.sequences.batch * n_q; r += Lanes::kCount) {
       const RowNumbers<A> row = rows[(r / n_q * call.forward.q_heads + h) * n_q + r % n_q];
       if (row.masked()) continue;
-      sum -= std::exp(sink - static_cast<double>(row.p.top)) * static_cast<double>(row.p.norm) * row.delta;
+      sum.add(-std::exp(sink - static_cast<double>(row.p.top)) * static_cast<double>(row.p.norm) * row.delta);
     }
-    sum = lanes.sum(sum);
-    if (lanes.lane() == 0) put_gradient(call.dsinks, call.accumulate, place_in(call.dsinks, 0, h, 0), sum);
+    const double all = lanes.sum(sum.value());
+    if (lanes.lane() == 0) put_gradient(call.dsinks, call.accumulate, place_in(call.dsinks, 0, h, 0), all);
   }
 };
 

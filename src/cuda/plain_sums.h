@@ -6,6 +6,24 @@
 
 namespace keel::cuda {
 
+// Adds up very many numbers: chains of additions stay short, and so does the error.
+class LongSum {
+ public:
+  KEEL_HD void add(double x) {
+    short_ += x;
+    if (++added_ < kShort) return;
+    total_ += short_;
+    short_ = added_ = 0;
+  }
+  KEEL_HD double value() const { return total_ + short_; }
+
+  static constexpr int kShort = 512;
+
+ private:
+  double short_ = 0, total_ = 0;
+  int added_ = 0;
+};
+
 // A term of a sum of rows: weight · row. What is hidden has none, and its row is never read.
 template <class A>
 struct Term {
@@ -25,7 +43,7 @@ struct SumExtent {
 // Short sums are kept in A, long ones in double, so that the error does not grow with the number of terms.
 template <class A, class Lanes, class TermOf, class RowOf, class Put>
 KEEL_HD void sum_rows(const Lanes& lanes, const SumExtent& of, const TermOf& term, const RowOf& row, const Put& put) {
-  constexpr int kColumns = 4, kShort = 512;
+  constexpr int kColumns = 4;
   for (std::int64_t first = lanes.lane(); first - lanes.lane() < of.columns; first += kColumns * Lanes::kCount) {
     A sum[kColumns] = {};
     double total[kColumns] = {};
@@ -45,7 +63,7 @@ KEEL_HD void sum_rows(const Lanes& lanes, const SumExtent& of, const TermOf& ter
           }
         }
         added += Lanes::kCount;
-        if (added < kShort) continue;
+        if (added < LongSum::kShort) continue;
         added = 0;
         KEEL_UNROLL
         for (int c = 0; c < kColumns; ++c) total[c] += sum[c], sum[c] = 0;

@@ -1,9 +1,12 @@
 #pragma once
 
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "core/problem.h"
 #include "cuda/lockstep.h"
+#include "cuda/merge_call.h"
 #include "cuda/plain_steps.h"
 #include "keel/attention.h"
 
@@ -57,6 +60,21 @@ void plain_attention_backward(const BackwardInputs& inputs, const Gradients& gra
   HostRun<kLanes> run;
   with_element(call.forward.dtype,
                [&](auto element) { backward_steps<decltype(element)>(call, problem.as_given, workspace, run); });
+}
+
+template <int kLanes>
+void plain_merge(const MergeProblem& problem) {
+  const MergeCall call = merge_call(problem);
+  const std::vector<MergePart> parts = merge_parts(problem);
+  const auto memory = workspace_of(merge_workspace(call));
+  WorkspaceCursor workspace(memory.get());
+  HostRun<kLanes> run;
+  merge_steps(call, parts.data(), workspace, run);
+}
+
+template <int kLanes>
+void plain_merge(std::span<const Partial> parts, const MutableTensorView& out, const Outputs& outputs) {
+  plain_merge<kLanes>(make_merge_problem(parts, out, outputs, 0));
 }
 
 }  // namespace keel::cuda
