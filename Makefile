@@ -5,11 +5,12 @@ JOBS := $(shell nproc)
 PREFIX := /usr/local
 LAB := OFF
 NN := $(LAB)
+CUDA := OFF
 FUZZ_SECONDS := 600
 SETUP := yes
 
 MAKEFLAGS += --no-print-directory
-.PHONY: help setup setup-dev setup-install build test test-all wheel lab bench sanitize tsan clang static fuzz cross format \
+.PHONY: help setup setup-dev setup-install build test test-all wheel lab bench sanitize tsan clang static fuzz cuda cross format \
   tidy install clean
 
 help:  ## show this list
@@ -17,7 +18,7 @@ help:  ## show this list
 	@echo
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 18
 	@echo
-	@echo 'Settings: JOBS=$(JOBS)  PREFIX=$(PREFIX)  NN=$(NN)  LAB=$(LAB)  FUZZ_SECONDS=$(FUZZ_SECONDS)  SETUP=$(SETUP) (no: install no packages)'
+	@echo 'Settings: JOBS=$(JOBS)  PREFIX=$(PREFIX)  NN=$(NN)  LAB=$(LAB)  CUDA=$(CUDA)  FUZZ_SECONDS=$(FUZZ_SECONDS)  SETUP=$(SETUP) (no: install no packages)'
 
 build: build/build.ninja  ## build the library and the program into build/lib and build/bin
 	@cmake --build build -j $(JOBS)
@@ -60,6 +61,10 @@ fuzz: build/fuzz/build.ninja  ## fuzz for FUZZ_SECONDS
 	@cmake --build build/fuzz --target fuzzers -j $(JOBS)
 	@scripts/fuzz.sh build/fuzz $(FUZZ_SECONDS)
 
+cuda: build/build.ninja  ## build libkeel_cuda, for NVIDIA GPUs (needs nvcc)
+	@cmake -B build -DKEEL_BUILD_CUDA=ON >/dev/null
+	@cmake --build build --target keel_cuda_library -j $(JOBS)
+
 cross:  ## compile the SIMD kernels for NEON, SVE and SVE2
 ifneq ($(SETUP),no)
 	@scripts/setup.sh cross
@@ -72,8 +77,8 @@ format: setup-dev  ## format every C and C++ file
 tidy: setup-dev build  ## check every source with clang-tidy
 	@git ls-files -z 'src/*.cc' 'bench/*.cc' | xargs -0 -P $(JOBS) -n 1 sh -c 'clang-tidy -p build --quiet "$$0" 2>/dev/null'
 
-install: | setup-install  ## install the library and the program under PREFIX; with NN=ON the training layer, with LAB=ON the lab
-	@echo 'Configuring build/install' && cmake --preset install -DKEEL_BUILD_NN=$(NN) -DKEEL_BUILD_LAB=$(LAB) >/dev/null
+install: | setup-install  ## install the library and the program under PREFIX; with NN=ON the training layer, LAB=ON the lab, CUDA=ON libkeel_cuda
+	@echo 'Configuring build/install' && cmake --preset install -DKEEL_BUILD_NN=$(NN) -DKEEL_BUILD_LAB=$(LAB) -DKEEL_BUILD_CUDA=$(CUDA) >/dev/null
 	@cmake --build build/install -j $(JOBS)
 	@cmake --install build/install --prefix '$(PREFIX)'
 

@@ -1,12 +1,10 @@
-# Sets KEEL_WITH_CUDA: whether libkeel_cuda is built. nvcc is looked for on the path, in CUDAToolkit_ROOT and /usr/local/cuda, and
-# among the Python packages that `make cuda` installs in the build folder.
+# Sets KEEL_WITH_CUDA: whether libkeel_cuda can be built. nvcc is looked for on the path, in CUDAToolkit_ROOT and /usr/local/cuda.
 set(KEEL_WITH_CUDA OFF)
 if(NOT KEEL_BUILD_CUDA OR KEEL_PREBUILT OR KEEL_SANITIZE)
   return()
 endif()
 if(NOT DEFINED CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
-  file(GLOB packaged ${PROJECT_BINARY_DIR}/cuda/lib/python*/site-packages/nvidia/cu*/bin)
-  find_program(KEEL_NVCC nvcc HINTS ${CUDAToolkit_ROOT}/bin PATHS /usr/local/cuda/bin ${packaged})
+  find_program(KEEL_NVCC nvcc HINTS ${CUDAToolkit_ROOT}/bin PATHS /usr/local/cuda/bin)
   if(KEEL_NVCC)
     set(CMAKE_CUDA_COMPILER ${KEEL_NVCC})
   endif()
@@ -22,7 +20,7 @@ if(CMAKE_CUDA_COMPILER)
     set(reason "nvcc ${CMAKE_CUDA_COMPILER_VERSION} is older than 12.8")
   endif()
 else()
-  set(reason "nvcc was not found (make cuda installs it)")
+  set(reason "nvcc was not found")
 endif()
 if(NOT KEEL_WITH_CUDA)
   if(KEEL_BUILD_CUDA STREQUAL "AUTO")

@@ -9,6 +9,7 @@
 #include "cli/common/terminal.h"
 #include "cli/operator_flags.h"
 #include "cli/tensors.h"
+#include "cuda/library.h"
 #include "io/messages.h"
 #include "keel/attention.h"
 #include "runtime/machine.h"
@@ -69,10 +70,19 @@ class Info {
  private:
   void print_machine() const {
     const Machine& m = machine();
+    const int gpus = cuda::count_gpus();
     if (json_) {
-      const Json facts = {{"keel", version()},     {"cpu", m.cpu},           {"targets", m.targets},
+      Json facts = {{"keel", version()},     {"cpu", m.cpu},           {"targets", m.targets},
                           {"threads", m.threads},  {"l1_bytes", m.l1_bytes}, {"l2_bytes", m.l2_bytes},
-                          {"l3_bytes", m.l3_bytes}};
+                          {"l3_bytes", m.l3_bytes}, {"gpus", Json::array()}};
+      for (int i = 0; i < gpus; ++i) {
+        const cuda::Gpu& gpu = cuda::gpu(i).gpu;
+        facts["gpus"].push_back({{"name", gpu.name},
+                                 {"compute_capability", fmt::format("{}.{}", gpu.major, gpu.minor)},
+                                 {"processors", gpu.processors},
+                                 {"memory_bytes", gpu.memory_bytes}});
+      }
+      if (gpus == 0) facts["no_gpu"] = cuda::gpu(0).reason;
       fmt::print("{}\n", facts.dump(2, ' ', false, Json::error_handler_t::replace));
       return;
     }
@@ -82,6 +92,12 @@ class Info {
     fmt::print("{} {}\n", bold(fmt::format("{:<10}", "threads")), m.threads);
     fmt::print("{} L1 {}, L2 {}, L3 {}\n", bold(fmt::format("{:<10}", "caches")), bytes_text(m.l1_bytes),
                bytes_text(m.l2_bytes), bytes_text(m.l3_bytes));
+    for (int i = 0; i < gpus; ++i) {
+      const cuda::Gpu& gpu = cuda::gpu(i).gpu;
+      fmt::print("{} {}, compute capability {}.{}, {} multiprocessors, {}\n", bold(fmt::format("{:<10}", "gpu")),
+                 gpu.name, gpu.major, gpu.minor, gpu.processors, bytes_text(gpu.memory_bytes));
+    }
+    if (gpus == 0) fmt::print("{} none ({})\n", bold(fmt::format("{:<10}", "gpu")), cuda::gpu(0).reason);
   }
 
   void print_plan() {

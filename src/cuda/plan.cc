@@ -112,8 +112,8 @@ ForwardWork plan_forward(const Problem& p, const Gpu& gpu, std::vector<std::stri
   const Statistics statistics = statistics_of(p, rich);
   const std::int64_t group = p.q_heads / p.kv_heads;
   const bool few = statistics == Statistics::none && p.n_q * (group <= kFewRows ? group : 1) <= kFewRows;
-  // Tiles of three warpgroups need enough of them to go round.
-  const bool wide = p.n_q >= 2048 || (p.sequences.window_right == Window::kUnbounded && p.n_q >= 384);
+  // Tiles of three warpgroups, unless too many of their rows would be past the end.
+  const bool wide = p.n_q >= 2048 || (p.sequences.window_right == Window::kUnbounded && p.n_q >= 384 && p.n_q % 192 == 0);
   const bool moments = statistics == Statistics::moments;
   const Purpose purpose = few                ? Purpose::few
                           : rich && moments  ? Purpose::rich_moments
@@ -121,8 +121,8 @@ ForwardWork plan_forward(const Problem& p, const Gpu& gpu, std::vector<std::stri
                           : wide && !moments ? Purpose::wide
                                              : Purpose::plain;
   work.hopper = true;
-  work.processors = gpu.processors;
   work.choice = {hopper::shape_for(d, purpose), p.dtype == DType::bf16, rich, statistics};
+  work.processors = gpu.processors;
   work.cut = cut_of(p, work.choice.shape, few, rich);
   const std::int64_t tiles =
       std::int64_t{work.cut.blocks} * work.cut.heads * work.cut.entries * work.cut.chunks;

@@ -176,9 +176,10 @@ TEST(CApi, GradientsAreAddedToWhatIsThere) {
 
 TEST(CApi, ViewsNameTheirDevice) {
   CForward c;
-  for (keel_view* view : {&c.q, &c.k, &c.v, &c.out}) view->device = {KEEL_CUDA, 3};
+  for (keel_view* view : {&c.q, &c.k, &c.v, &c.out}) view->device = {KEEL_EXTENSION, 3};
   EXPECT_EQ(c(), KEEL_UNSUPPORTED);
-  EXPECT_STREQ(keel_last_error(), "[attention] expected arrays on a device that a backend serves, got them on cuda:3");
+  EXPECT_STREQ(keel_last_error(),
+               "[attention] expected arrays on a device that a backend serves, got them on extension:3");
   CForward lists;
   lists.options.k_lengths = list(lists.list_data.data(), 2);
   lists.options.k_lengths.device = {KEEL_CUDA, 3};
@@ -212,7 +213,7 @@ TEST(CApi, ExplainsNothingOfACallThatIsRefused) {
   EXPECT_STREQ(keel_last_error(), "[attention] threads: expected at least 0, got -1");
   EXPECT_EQ(keel_explain_backward(nullptr, nullptr, nullptr), nullptr);
   EXPECT_STREQ(keel_last_error(), "[attention_backward] inputs: expected a structure, got null");
-  for (keel_view* view : {&c.q, &c.k, &c.v, &c.out}) view->device = {KEEL_CUDA, 0};
+  for (keel_view* view : {&c.q, &c.k, &c.v, &c.out}) view->device = {KEEL_EXTENSION, 0};
   EXPECT_EQ(keel_explain(&c.q, &c.k, &c.v, &c.out, nullptr, nullptr), nullptr);
   EXPECT_EQ(keel_last_status(), KEEL_UNSUPPORTED);
 }

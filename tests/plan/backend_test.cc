@@ -127,6 +127,14 @@ TEST_F(OnADevice, ExplainNamesTheBackendAndItsFacts) {
 }
 
 TEST_F(OnADevice, ADeviceWithoutABackendIsNamed) {
+  backends().set(DeviceKind::extension, nullptr);
+  const Error error = error_of([&] { attention(tensor(4), tensor(4), tensor(4), tensor(4)); });
+  EXPECT_EQ(error.code(), ErrorCode::unsupported);
+  EXPECT_STREQ(error.what(), "[attention] expected arrays on a device that a backend serves, got them on extension:1");
+}
+
+TEST_F(OnADevice, WithoutTheCudaLibraryACallSaysSo) {
+  setenv("KEEL_CUDA_LIBRARY", "no-such-file.so", 1);
   const auto on_cuda = [&] {
     MutableTensorView x = tensor(4);
     x.device = {DeviceKind::cuda, 0};
@@ -134,7 +142,8 @@ TEST_F(OnADevice, ADeviceWithoutABackendIsNamed) {
   };
   const Error error = error_of([&] { attention(on_cuda(), on_cuda(), on_cuda(), on_cuda()); });
   EXPECT_EQ(error.code(), ErrorCode::unsupported);
-  EXPECT_STREQ(error.what(), "[attention] expected arrays on a device that a backend serves, got them on cuda:0");
+  EXPECT_THAT(error.what(), HasSubstr("[attention] expected a call that the cuda backend serves, got arrays on cuda:0: "
+                                      "no CUDA backend: no-such-file.so: "));
 }
 
 TEST_F(OnADevice, ArraysOnAnotherDeviceAreRefused) {

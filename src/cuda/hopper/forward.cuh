@@ -35,7 +35,8 @@ struct ShapeOf {
   static constexpr bool stores = kStores;
   // Of a warp's threads. Together no more than the kernel starts with, 128, 168 or 255 for every thread: who asks for more
   // waits for ever.
-  static constexpr int loader_registers = kGroups == 3 ? 32 : 40, group_registers = kGroups == 3 ? 160 : kGroups == 2 ? 232 : 248;
+  static constexpr int loader_registers = kGroups == 3 ? 32 : 40;
+  static constexpr int group_registers = kGroups == 3 ? 160 : kGroups == 2 ? 232 : 248;
 };
 
 template <class Element, class S>
@@ -86,13 +87,32 @@ KEEL_DEVICE void load_tiles(Shared<Element, S>& shared, const Maps& maps, const 
   const int q_bytes = a.cut.tile_rows * 128 * S::panels;
   const Tiles tiles(a);
   int step = 0, round = 0;
+  // One block of k or of v, all its panels.
+  const auto load = [&](const CUtensorMap& map, Element* to, std::uint64_t& full, std::uint64_t& empty, int phase,
+                        const Place& at) {
+    wait(shared_address(&empty), phase);
+    arrive_expecting(shared_address(&full), kPanelK * S::panels);
+#pragma unroll
+    for (int p = 0; p < S::panels; ++p) {
+      load_tile(shared_address(to) + p * kPanelK, map, shared_address(&full),
+                {p * 64, 0, at.row, at.head, at.batch});
+    }
+  };
   for (int t = blockIdx.x;; ++round) {
     const Tile tile = tiles.at(t);
+    const int kv_head = a.cut.share == 1 ? tile.head / group : tile.head;
+    const auto load_k = [&](int n, int at_step) {
+      const int stage = at_step & 1;
+      load(maps.k, shared.k[stage], shared.k_full[stage], shared.k_empty[stage], ((at_step >> 1) & 1) ^ 1,
+           {0, 0, tile.k_begin + n * S::keys - tile.shift, kv_head, tile.batch});
+    };
+    int n = tile.block_end - 1;
+    if (n >= tile.block_begin) load_k(n, step);  // before q, whose memory the last tile needs for longer
     wait(shared_address(&shared.q_empty), (round & 1) ^ 1);
     shared.tile[round & 1] = tile;
     if (tile.index < 0) {
       arrive(shared_address(&shared.q_full));
-      ptx::let_next_kernel_start();
+      let_next_kernel_start();
       return;
     }
     arrive_expecting(shared_address(&shared.q_full), q_bytes);
@@ -101,24 +121,11 @@ KEEL_DEVICE void load_tiles(Shared<Element, S>& shared, const Maps& maps, const 
       load_tile(shared_address(shared.q) + p * kPanelQ, maps.q, shared_address(&shared.q_full),
                 {p * 64, 0, tile.q_begin + tile.first_row / a.cut.share, tile.head, tile.batch});
     }
-    const int kv_head = a.cut.share == 1 ? tile.head / group : tile.head * a.cut.share / group;
-    for (int n = tile.block_end - 1; n >= tile.block_begin; --n, ++step) {
-      const int stage = step & 1, phase = ((step >> 1) & 1) ^ 1;
-      const int row = tile.k_begin + n * S::keys - tile.shift;
-      wait(shared_address(&shared.k_empty[stage]), phase);
-      arrive_expecting(shared_address(&shared.k_full[stage]), kPanelK * S::panels);
-#pragma unroll
-      for (int p = 0; p < S::panels; ++p) {
-        load_tile(shared_address(shared.k[stage]) + p * kPanelK, maps.k, shared_address(&shared.k_full[stage]),
-                  {p * 64, 0, row, kv_head, tile.batch});
-      }
-      wait(shared_address(&shared.v_empty[stage]), phase);
-      arrive_expecting(shared_address(&shared.v_full[stage]), kPanelK * S::panels);
-#pragma unroll
-      for (int p = 0; p < S::panels; ++p) {
-        load_tile(shared_address(shared.v[stage]) + p * kPanelK, maps.v, shared_address(&shared.v_full[stage]),
-                  {p * 64, 0, row, kv_head, tile.batch});
-      }
+    for (; n >= tile.block_begin; --n, ++step) {
+      const int stage = step & 1;
+      load(maps.v, shared.v[stage], shared.v_full[stage], shared.v_empty[stage], ((step >> 1) & 1) ^ 1,
+           {0, 0, tile.k_begin + n * S::keys - tile.shift, kv_head, tile.batch});
+      if (n > tile.block_begin) load_k(n - 1, step + 1);
     }
     t = tiles.after_first();
   }
@@ -212,9 +219,10 @@ class Group {
         while (n_ >= first) {
 #pragma unroll 1
           for (; n_ >= first && (kRich || n_ < full_begin_ || n_ >= full_end_); --n_) block<true>(tile);
-          if (kRich) continue;
+          if constexpr (!kRich) {
 #pragma unroll 1
-          for (; n_ >= max(first, full_begin_); --n_) block<false>(tile);
+            for (; n_ >= max(first, full_begin_); --n_) block<false>(tile);
+          }
         }
         if (S::stores) release(shared_.q_empty);
         wait(shared_address(&shared_.v_full[step_ & 1]), (step_ >> 1) & 1);
@@ -377,10 +385,14 @@ class Group {
           change(s_[j / 2 * 4 + 2 * r + (j & 1)], key);
         }
       };
-      each([&](float& y, int) {
+      float zeros[4] = {};
+#pragma unroll
+      for (int j = 0; j < S::keys / 4; ++j) {
+        float& y = s_[j / 2 * 4 + 2 * r + (j & 1)];
         y *= scale;
-        zero_[r] = fmaf(y, 0.0f, zero_[r]);
-      });
+        zeros[j & 3] = fmaf(y, 0.0f, zeros[j & 3]);
+      }
+      zero_[r] += (zeros[0] + zeros[1]) + (zeros[2] + zeros[3]);
       if (c.softcap > 0) {  // c·tanh(s/c) = c·(1 − 2 / (1 + e^(2s/c)))
         each([&](float& y, int) {
           y = cap_log2 * fmaf(-2.0f, ptx::reciprocal_fast(1.0f + ptx::exp2_fast(y * two_over_cap)), 1.0f);
@@ -457,12 +469,13 @@ class Group {
     const float scale = kRich ? 1.0f : a_.scale_log2;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float largest = m_[r];
+      float parts[4] = {m_[r], kHidden, kHidden, kHidden};  // four short chains of dependent instructions, not a long one
 #pragma unroll
-      for (int j = 0; j < S::keys / 4; ++j) largest = fmaxf(largest, s_[j / 2 * 4 + 2 * r + (j & 1)]);
-      largest = quad_max(largest);
+      for (int j = 0; j < S::keys / 4; ++j) parts[j & 3] = fmaxf(parts[j & 3], s_[j / 2 * 4 + 2 * r + (j & 1)]);
+      const float largest = quad_max(fmaxf(fmaxf(parts[0], parts[1]), fmaxf(parts[2], parts[3])));
       if (kMoments) add_moments<kPartial>(r, largest);
-      const float before = m_[r] * scale, reference = largest <= kHidden ? 0.0f : largest * scale;
+      // Rounded, so that a largest score that stays the largest leaves earlier weights as they are.
+      const float before = __fmul_rn(m_[r], scale), reference = largest <= kHidden ? 0.0f : __fmul_rn(largest, scale);
       a_factor_[r] = exp2_fast(before - reference);
       if (kEntropy) e_[r] = a_factor_[r] * fmaf(l_[r], fmaxf(before - reference, kDeepest), e_[r]);
       m_[r] = largest;
@@ -629,7 +642,7 @@ class Group {
     x.odd = none || !(zero == 0.0f) || !(l_[r] > 0x1p-20f && l_[r] < kInfinity) || !(fabsf(m_[r]) < kInfinity) ||
             (kEntropy && e_[r] != e_[r]) || (kMoments && (kRich ? !numbers : !(f2_[r] < 0x1p90f)));
     x.visible = kRich && kMoments ? visible_[r] : keys_[r];
-    x.largest = m_[r] * (kRich ? 1.0f : a_.scale_log2);
+    x.largest = __fmul_rn(m_[r], kRich ? 1.0f : a_.scale_log2);
     float top = x.largest, l = l_[r];
     if (a_.call.sinks && a_.partials.out == nullptr) {
       const float sink = 1.4426950408889634f *

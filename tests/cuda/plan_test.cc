@@ -1,0 +1,161 @@
+// What the CUDA backend decides without a GPU: which kernel, how a call is cut into tiles, and which keys a tile walks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "conformance/random.h"
+#include "conformance/instance.h"
+#include "core/problem.h"
+#include "cuda/hopper/tiles.h"
+#include "cuda/plan.h"
+
+namespace keel::cuda {
+namespace {
+
+using hopper::Cut;
+using hopper::Keys;
+using hopper::Tile;
+using testing::HasSubstr;
+
+constexpr Gpu kHopper = {.name = "a Hopper GPU", .major = 9, .minor = 0, .processors = 132};
+
+// Arrays at an address that is not read; rows without gaps.
+TensorView array(std::array<std::int64_t, 4> shape, DType dtype = DType::bf16) {
+  return {reinterpret_cast<void*>(std::uintptr_t{1} << 30), dtype, shape, contiguous_strides(shape)};
+}
+
+struct Call4 {
+  std::int64_t batch = 2, q_heads = 4, kv_heads = 4, n_q = 1024, n_k = 1024, d_k = 64, d_v = 64;
+  DType dtype = DType::bf16;
+  Options options{};
+  Outputs outputs{};
+
+  Problem problem() const {
+    const std::array<std::int64_t, 4> out = {batch, q_heads, n_q, d_v};
+    return make_problem(array({batch, q_heads, n_q, d_k}, dtype), array({batch, kv_heads, n_k, d_k}, dtype),
+                        array({batch, kv_heads, n_k, d_v}, dtype),
+                        {reinterpret_cast<void*>(std::uintptr_t{1} << 40), dtype, out, contiguous_strides(out)}, options,
+                        outputs, Pointers::ignored);
+  }
+};
+
+// The last reason that the planner gives.
+std::string reason_of(const Problem& problem, const Gpu& gpu = kHopper) {
+  std::vector<std::string> reasons;
+  EXPECT_FALSE(plan_forward(problem, gpu, &reasons).hopper);
+  return reasons.empty() ? "" : reasons.back();
+}
+
+TEST(CudaPlan, AHopperKernelServes16BitsUpTo256) {
+  for (const std::int64_t d : {8, 64, 72, 96, 128, 192, 256}) {
+    const ForwardWork work = plan_forward(Call4{.d_k = d, .d_v = d}.problem(), kHopper, nullptr);
+    EXPECT_TRUE(work.hopper) << d;
+    EXPECT_GE(work.choice.shape.d, d);
+  }
+}
+
+TEST(CudaPlan, ThePlainKernelServesTheRestAndSaysWhy) {
+  EXPECT_THAT(reason_of(Call4{.dtype = DType::f32}.problem()), HasSubstr("dtype f32"));
+  EXPECT_THAT(reason_of(Call4{.d_k = 264, .d_v = 264}.problem()), HasSubstr("head size 264"));
+  EXPECT_THAT(reason_of(Call4{.d_k = 20, .d_v = 20}.problem()), HasSubstr("a stride of q is 20"));
+  EXPECT_THAT(reason_of(Call4{.n_k = 0}.problem()), HasSubstr("no pair"));
+  EXPECT_THAT(reason_of(Call4{}.problem(), {.major = 8, .minor = 0}), HasSubstr("compute capability 8.0"));
+  EXPECT_THAT(reason_of(Call4{.options = {.dropout = 1.0}}.problem()), HasSubstr("dropout of 1"));
+  EXPECT_THAT(reason_of(Call4{.options = {.softcap = 300.0}}.problem()), HasSubstr("softcap above 256"));
+}
+
+TEST(CudaPlan, OptionsBeyondPositionsTakeTheRichKernel) {
+  const auto is_rich = [](const Options& options) {
+    return plan_forward(Call4{.options = options}.problem(), kHopper, nullptr).choice.rich;
+  };
+  EXPECT_FALSE(is_rich({}));
+  EXPECT_FALSE(is_rich({.causal = Causal::bottom_right, .window = {128, 0}}));
+  EXPECT_TRUE(is_rich({.softcap = 50.0}));
+  EXPECT_TRUE(is_rich({.dropout = 0.1}));
+  EXPECT_TRUE(is_rich({.scale = -1.0}));
+  EXPECT_TRUE(is_rich({.scale = 0.0}));
+}
+
+TEST(CudaPlan, FewQueriesShareTilesAmongHeadsAndSplitTheKeys) {
+  const ForwardWork work = plan_forward(Call4{.q_heads = 32, .kv_heads = 8, .n_q = 1, .n_k = 32768}.problem(), kHopper, nullptr);
+  EXPECT_EQ(work.cut.share, 4);
+  EXPECT_EQ(work.cut.heads, 8);
+  EXPECT_EQ(work.cut.chunks, 16);
+}
+
+// The tiles of a cut, as the kernel takes them.
+std::vector<Tile> tiles_of(const ForwardWork& work) {
+  std::vector<Tile> tiles;
+  if (!work.call.sequences.packed()) {
+    for (int t = 0; t < work.cut.tiles; ++t) tiles.push_back(make_tile(work.call, work.cut, tile_index(work.cut, t), t));
+    return tiles;
+  }
+  for (int e = 0; e < work.cut.entries; ++e) {
+    for (int h = 0; h < work.cut.heads; ++h) {
+      const auto rows = work.call.sequences.entry(e).q_rows * work.cut.share;
+      for (int block = 0; block * work.cut.tile_rows < rows; ++block) {
+        tiles.push_back(make_tile(work.call, work.cut, {e, h, block, 0}, 0));
+      }
+    }
+  }
+  return tiles;
+}
+
+// Every row of the call is in one tile per chunk, and sees there the keys that Sequences says.
+void expect_tiles_cover(const ForwardWork& work) {
+  const Sequences& s = work.call.sequences;
+  std::set<std::tuple<int, int, int, int>> seen;  // batch, head, row of the tensor, chunk
+  for (const Tile& tile : tiles_of(work)) {
+    for (int r = tile.first_row; r < tile.first_row + tile.rows; ++r) {
+      const int i = r / work.cut.share, head = tile.head * work.cut.share + r % work.cut.share;
+      EXPECT_TRUE(seen.insert({tile.batch, head, tile.q_begin + i, tile.chunk}).second) << "a row in two tiles";
+      const Entry entry = s.entry(tile.entry);
+      const KeyRange expected = s.key_range(entry, i);
+      if (expected.begin == expected.end) continue;
+      const Keys keys = keys_of(tile, hopper::window_of(s), i);
+      EXPECT_EQ(keys.begin, expected.begin);
+      EXPECT_EQ(keys.end, expected.end);
+      const int size = work.cut.key_block, shift = tile.shift;
+      if (work.cut.chunk == 0) {
+        EXPECT_LE(tile.block_begin * size - shift, keys.begin);
+        EXPECT_GE(tile.block_end * size - shift, keys.end);
+      }
+      for (int n = std::max(tile.full_begin, tile.block_begin); n < std::min(tile.full_end, tile.block_end); ++n) {
+        EXPECT_GE(n * size - shift, keys.begin) << "a block that is called full hides a key";
+        EXPECT_LE((n + 1) * size - shift, keys.end) << "a block that is called full hides a key";
+      }
+    }
+  }
+  EXPECT_EQ(std::ssize(seen), s.batch * work.call.q_heads * s.n_q * work.cut.chunks);
+}
+
+TEST(CudaTiles, CoverEveryRowOnceAndWalkItsKeys) {
+  int served = 0;
+  for (std::uint64_t seed = 0; seed < 400; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const conformance::Instance instance(conformance::random_case_for_matrix_units(seed, 400'000));
+    const auto memory = instance.forward_memory();
+    const Problem problem = make_problem(instance.q(), instance.k(), instance.v(), memory.out_view(), instance.options(),
+                                         memory.outputs(), Pointers::ignored);
+    const ForwardWork work = plan_forward(problem, kHopper, nullptr);
+    if (!work.hopper) continue;
+    ++served;
+    expect_tiles_cover(work);
+  }
+  EXPECT_GT(served, 100);
+}
+
+TEST(CudaTiles, OfASliceBeginWhereDropoutsNumbersDo) {
+  Call4 call{.n_q = 100, .n_k = 300, .options = {.origin = {.query = 37, .key = 101, .n_q = 500, .n_k = 500}, .dropout = 0.5}};
+  call.options.causal = Causal::bottom_right;
+  const ForwardWork work = plan_forward(call.problem(), kHopper, nullptr);
+  ASSERT_TRUE(work.hopper);
+  for (const Tile& tile : tiles_of(work)) EXPECT_EQ((tile.k_position - tile.shift) % 64, 0);
+  expect_tiles_cover(work);
+}
+
+}  // namespace
+}  // namespace keel::cuda
