@@ -141,7 +141,7 @@ def test_wrong_offsets_are_named_beside_statistics_too(name, offsets):
 
 def test_out_must_not_overlap_an_input():
     q = x()
-    with pytest.raises(ValueError, match="out: expected memory of its own, got one that overlaps q"):
+    with pytest.raises(ValueError, match="out: expected its own memory, got memory that overlaps q"):
         keel.attention(q, x(), x(), out=q)
 
 
@@ -198,5 +198,5 @@ def test_merge_names_what_a_part_lacks():
         keel.merge([full, (full.out, None)])
     with pytest.raises(ValueError, match=re.escape("[merge] threads: expected None or at least 1, got 0")):
         keel.merge([full], threads=0)
-    with pytest.raises(ValueError, match=re.escape("[merge] out: expected memory of its own, got one that overlaps")):
+    with pytest.raises(ValueError, match=re.escape("[merge] out: expected its own memory, got memory that overlaps")):
         keel.merge([full], out=full.out[:, :, ::-1])

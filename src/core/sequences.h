@@ -26,10 +26,9 @@ struct KeyRange {
   std::int64_t begin = 0, end = 0;
 };
 
-// How the rows and keys of a call fall into entries, and which keys a row may see by position. The tensors hold rows
+// How the rows and keys of a call divide into entries, and which keys a row may see by position. The tensors hold rows
 // [first_query, first_query + n_q) and keys [first_key, first_key + n_k) of a whole of whole_q rows and whole_k keys,
-// of which the lists speak. Lists on a device are read there alone: entry() is for lists that can be read where it
-// runs.
+// to which the lists refer. Lists on a device are read only there: call entry() only where the lists can be read.
 struct Sequences {
   std::int64_t batch = 0, n_q = 0, n_k = 0;
   std::int64_t first_query = 0, first_key = 0, whole_q = 0, whole_k = 0;
@@ -55,13 +54,15 @@ struct Sequences {
             .diagonal = (top_left ? 0 : k.whole - q.whole) + q.position - k.position};
   }
 
+  // A window's side, for sums: positions are below 2^41, so more means nothing, and nothing overflows.
+  static constexpr std::int64_t bounded(std::int64_t side) { return std::min(side, std::int64_t{1} << 43); }
+
   // The keys that causal mask, window and lengths leave to query i of the entry; empty for padding rows.
   constexpr KeyRange key_range(const Entry& entry, std::int64_t i) const {
     if (i >= entry.q_len) return {0, 0};
     const std::int64_t at = i + entry.diagonal;
-    // Sizes are below 2^41, so comparing first keeps the sums from overflowing.
-    const std::int64_t begin = at > window_left ? at - window_left : 0;
-    const std::int64_t end = window_right >= entry.k_len - at ? entry.k_len : at + window_right + 1;
+    const std::int64_t begin = std::max<std::int64_t>(at - bounded(window_left), 0);
+    const std::int64_t end = std::min<std::int64_t>(at + bounded(window_right) + 1, entry.k_len);
     if (begin >= end) return {0, 0};
     return {begin, end};
   }

@@ -1,7 +1,7 @@
 // out = Σ w_p·out_p over the parts p of a row, w_p = exp(lse_p − lse), and the row statistics likewise.
 //
-// Cost: every element is read and written once, with one multiply-add a part, so memory bounds it. The weights, an
-// exponential a row and part, are computed for a run of rows at a time, in double whatever the dtype.
+// Cost: every element is read and written once, with one multiply-add per part, so memory bounds it. The weights, one
+// exponential per row and part, are computed for a run of rows at a time, in double whatever the dtype.
 #if defined(KEEL_CPU_MERGE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KEEL_CPU_MERGE_INL_H_
 #undef KEEL_CPU_MERGE_INL_H_
@@ -23,8 +23,9 @@ HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows whose weights are computed together: whole vectors of any target.
-constexpr std::int64_t kRun = 32;
+// Rows whose weights are computed together: whole vectors of any target, and no more of a part than the hardware
+// prefetches ahead meanwhile.
+constexpr std::int64_t kRun = 32, kLeastRun = 8, kRunBytes = 4096;
 
 // Consecutive rows of one head: (b, h, i) to (b, h, i + rows − 1).
 struct Run {
@@ -42,7 +43,7 @@ struct Column {
   std::int64_t stride;
 };
 
-// The larger; NaN stays.
+// The larger; NaN is sticky.
 HWY_INLINE double MaxOf(double a, double b) { return b != b || b > a ? b : a; }
 
 template <class T>
@@ -67,7 +68,7 @@ class Merger {
            call.out.shape[3] * static_cast<std::int64_t>(sizeof(T));
   }
 
-  // What is read of a row is read before it is written, since a part may be what is written.
+  // A row is read completely before it is written, since a part may be overwritten.
   void Join(const Run& run) {
     const Outputs& outputs = call_.outputs;
     Weigh(run);
@@ -101,17 +102,18 @@ class Merger {
   double LogOfSum(std::int64_t x) const { return std::log(static_cast<T>(l_[x])); }
 
   // top = the largest lse of a row, l = Σ exp(lse − top), w = exp(lse − top)/l: 0 for parts that saw no key, NaN for
-  // all of a row that has a NaN or +inf. l is 0 where no part saw a key.
+  // all of a row that has a NaN or +inf. l is 0 if no part saw a key.
   void Weigh(const Run& run) {
     const hn::ScalableTag<double> d;
     const auto n = static_cast<std::int64_t>(hn::Lanes(d));
-    std::fill_n(top_, kRun, kNothing);
+    const std::int64_t padded = hwy::DivCeil(run.rows, n) * n;
+    std::fill_n(top_, padded, kNothing);
     for (std::int64_t p = 0; p < call_.count; ++p) {
       const Column<const T> from(call_.parts[p].lse, run);
       double* const lse = lse_ + p * kRun;
       for (std::int64_t x = 0; x < run.rows; ++x) lse[x] = from[x];
-      std::fill(lse + run.rows, lse + kRun, 0.0);
-      for (std::int64_t x = 0; x < kRun; ++x) top_[x] = lse[x] > top_[x] ? lse[x] : top_[x];
+      std::fill(lse + run.rows, lse + padded, 0.0);
+      for (std::int64_t x = 0; x < padded; ++x) top_[x] = lse[x] > top_[x] ? lse[x] : top_[x];
     }
     const auto nothing = hn::Set(d, kNothing), log2e = hn::Set(d, kLog2E);
     for (std::int64_t x = 0; x < run.rows; x += n) {
@@ -168,7 +170,7 @@ class Merger {
     }
   }
 
-  // Chan's formula for all parts at once. Means are reckoned from the first, so that equal ones have no variance,
+  // Chan's formula for all parts at once. Means are taken relative to the first, so that equal ones have no variance,
   // however large they are.
   void Moments(const Run& run) {
     const Outputs& out = call_.outputs;
@@ -228,8 +230,8 @@ class Merger {
     });
   }
 
-  // to = Σ w_p·out_p where all lie alike, without a trip through sum_. The first two parts, often all there are, stay
-  // in registers.
+  // to = Σ w_p·out_p if all have the same layout, without a trip through sum_. The first two parts, often all there
+  // are, stay in registers.
   template <class S>
   HWY_INLINE void SumAlike(std::int64_t count, S* to) {
     const S* const first = static_cast<const S*>(rows_[0].data);
@@ -299,8 +301,10 @@ template <class T>
 void RunMerge(const MergeCall& call, std::int64_t begin, std::int64_t end, std::byte* workspace) {
   Merger<T> merger(call, workspace);
   const std::int64_t heads = call.out.shape[1], rows = call.out.shape[2];
+  const std::int64_t row_bytes = std::max<std::int64_t>(call.out.shape[3], 1) * size_of(call.out.dtype);
+  const std::int64_t run = std::clamp(kRunBytes / row_bytes, kLeastRun, kRun);
   for (std::int64_t r = begin; r < end;) {
-    const std::int64_t i = r % rows, count = std::min({kRun, rows - i, end - r});
+    const std::int64_t i = r % rows, count = std::min({run, rows - i, end - r});
     merger.Join({r / rows / heads, r / rows % heads, i, count});
     r += count;
   }

@@ -10,8 +10,9 @@
 namespace keel::cpu {
 namespace {
 
-constexpr std::int64_t kTaskBytes = 256 << 10;   // read and written by a task: many times what starting one costs
-constexpr std::int64_t kAloneBytes = 512 << 10;  // a thread is done with so many before another has begun
+constexpr std::int64_t kTaskBytes = 256 << 10;   // at least, read and written per task: many times the cost of starting one
+constexpr std::int64_t kTasksPerThread = 8;      // at most: hardware prefetches best along contiguous memory
+constexpr std::int64_t kAloneBytes = 512 << 10;  // a thread is done with this many before another has begun
 
 }  // namespace
 
@@ -25,9 +26,12 @@ void plan_merge(const MergeProblem& problem, const Planning& planning, Plan& pla
   part.call = {part.parts.data(), std::ssize(part.parts), problem.out, problem.outputs};
   part.rows = problem.rows;
   part.tasks.target = planning.forced.target != 0 ? planning.forced.target : machine.target_bits.front();
-  part.tasks.row_block = planning.forced.tiles.row_block > 0 ? planning.forced.tiles.row_block
-                                                             : std::max<std::int64_t>(kTaskBytes / row_bytes, 1);
   part.tasks.threads = alone ? 1 : problem.threads > 0 ? problem.threads : machine.threads;
+  part.tasks.row_block = planning.forced.tiles.row_block;
+  if (part.tasks.row_block == 0) {
+    const std::int64_t least = std::max<std::int64_t>(kTaskBytes / row_bytes, 1);
+    part.tasks.row_block = std::max(least, hwy::DivCeil(problem.rows, part.tasks.threads * kTasksPerThread));
+  }
   plan.kernel = "merge";
   plan.threads = part.tasks.threads;
   plan.tasks = hwy::DivCeil(part.rows, part.tasks.row_block);

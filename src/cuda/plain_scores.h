@@ -48,9 +48,9 @@ struct RowRange {
 };
 KEEL_HD constexpr RowRange row_range(const Sequences& s, const Entry& entry, std::int64_t j) {
   if (j >= entry.k_len) return {0, 0};
-  const std::int64_t at = j - entry.diagonal;  // compared first, as in key_range()
-  const std::int64_t begin = at > s.window_right ? at - s.window_right : 0;
-  const std::int64_t end = s.window_left >= entry.q_len - at ? entry.q_len : at + s.window_left + 1;
+  const std::int64_t at = j - entry.diagonal;
+  const std::int64_t begin = std::max<std::int64_t>(at - Sequences::bounded(s.window_right), 0);
+  const std::int64_t end = std::min<std::int64_t>(at + Sequences::bounded(s.window_left) + 1, entry.q_len);
   if (begin >= end) return {0, 0};
   return {begin, end};
 }

@@ -158,6 +158,42 @@ Case random_case(std::uint64_t seed, std::int64_t work) {
 
 Case random_case(Generator& random, std::int64_t work) { return drawn_case(random, random.next(), work); }
 
+Case random_case_for_matrix_units(std::uint64_t seed, std::int64_t work) {
+  Case c = random_case(seed, work);
+  Generator random(seed, 0x3A7);
+  c.name += "_for_matrix_units";
+  c.dtype = random.chance(0.5) ? DType::bf16 : DType::f16;
+  c.d_k = 8 * random.integer(1, 32);
+  c.d_v = random.chance(0.6) ? c.d_k : 8 * random.integer(1, 32);
+  c.n_q = random.chance(0.2) ? random.integer(1, 8) : random.integer(1, 420);
+  c.n_k = random.chance(0.4) ? c.n_q : random.integer(1, random.chance(0.05) ? 5000 : 600);
+  if (c.batch == 0) c.batch = 1;
+  while (c.batch * c.q_heads * c.n_q * c.n_k * (c.d_k + c.d_v) > 2 * work) {
+    if (c.batch > 1) {
+      c.batch = 1;
+    } else if (c.kv_heads > 1) {
+      c.q_heads /= c.kv_heads, c.kv_heads = 1;
+    } else {
+      (c.n_q > c.n_k / 4 ? c.n_q : c.n_k) /= 2;
+    }
+  }
+  c.q_lengths.clear(), c.k_lengths.clear(), c.q_offsets.clear(), c.k_offsets.clear();
+  choose_sequences(random, c);
+  constexpr Storage storages[] = {Storage::bhnd, Storage::bnhd, Storage::packed};
+  c.q = c.k = c.v = c.out = random.pick(storages);
+  if (random.chance(0.2)) c.out = Storage::gaps;
+  c.mask_broadcast.k = c.bias_broadcast.k = false;
+  c.weights = Weights::none;
+  if (random.chance(0.5)) {  // by position alone
+    c.scale = ScaleKind::standard;
+    c.softcap.reset();
+    c.mask = MaskKind::none, c.bias = BiasKind::none;
+    c.alibi = false, c.dropout = 0;
+  }
+  if (random.chance(0.5)) c.statistics = c.heads = false;
+  return c;
+}
+
 Case random_case_with_masking_bias(std::uint64_t seed, std::int64_t work) {
   Case c = random_case(seed, work);
   Generator random(seed, 0xB1A5);

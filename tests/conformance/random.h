@@ -9,6 +9,9 @@ namespace keel::conformance {
 // in the scores, so that the oracle stays quick.
 Case random_case(std::uint64_t seed, std::int64_t work = 200'000);
 
+// One that the matrix units of a GPU serve: 16 bits, head sizes that are multiples of 8 up to 256, rows without gaps.
+Case random_case_for_matrix_units(std::uint64_t seed, std::int64_t work = 4'000'000);
+
 // The same by the numbers of a generator, the seed of its values among them.
 Case random_case(Generator& random, std::int64_t work);
 

@@ -1,0 +1,100 @@
+#include "cuda/backend.h"
+
+#include "core/message.h"
+#include "cuda/library.h"
+#include "cuda/merge_call.h"
+#include "cuda/plan.h"
+
+namespace keel::cuda {
+namespace {
+
+// Raises what a function of the table returned.
+void check(const char* operation, const char* why) {
+  if (why != nullptr) throw Error(ErrorCode::device, concat("[", operation, "] expected the GPU to take the work, got ", why));
+}
+
+struct PlannedForward : PlannedCall {
+  ForwardWork work;
+  int device = 0;
+  void* stream = nullptr;
+
+  void execute() const override { check("attention", library().table->forward(device, stream, work)); }
+  std::vector<std::pair<std::string, std::string>> facts() const override {
+    if (!work.hopper) return {};
+    const hopper::Cut& cut = work.cut;
+    std::string tasks = concat(cut.tiles, cut.chunks > 1 ? " (tiles of rows × chunks of keys)" : " (tiles of rows)");
+    return {{"tiles", concat(cut.tile_rows, " rows × ", cut.key_block, " keys")}, {"tasks", std::move(tasks)}};
+  }
+};
+
+struct PlannedBackward : PlannedCall {
+  BackwardCall call;
+  Gradients as_given;
+  int device = 0;
+  void* stream = nullptr;
+
+  void execute() const override { check("attention_backward", library().table->backward(device, stream, call, as_given)); }
+  std::vector<std::pair<std::string, std::string>> facts() const override { return {}; }
+};
+
+struct PlannedMerge : PlannedCall {
+  MergeCall call;
+  std::vector<MergePart> parts;
+  int device = 0;
+  void* stream = nullptr;
+
+  void execute() const override { check("merge", library().table->merge(device, stream, call, parts.data())); }
+  std::vector<std::pair<std::string, std::string>> facts() const override { return {}; }
+};
+
+
+class CudaBackend final : public Backend {
+ public:
+  const char* name() const override { return "cuda"; }
+
+  std::string refusal(const Problem& p) const override { return refusal_of(p.device); }
+  std::string refusal(const BackwardProblem& p) const override { return refusal_of(p.forward.device); }
+  std::string refusal(const MergeProblem& p) const override { return refusal_of(p.out.device); }
+
+  void plan(const Problem& p, const Planning& planning, Plan& plan) const override {
+    PlannedForward& part = plan.emplace<PlannedForward>();
+    part.work = plan_forward(p, gpu(p.device.index).gpu, planning.reasons);
+    if (planning.forced.plain) part.work.hopper = false;
+    part.device = p.device.index;
+    part.stream = p.options.stream;
+    plan.kernel = !part.work.hopper ? "plain" : part.work.choice.rich ? "Hopper, rich scores" : "Hopper";
+    plan.tasks = part.work.hopper ? part.work.cut.tiles : 1;
+    plan.workspace_bytes = library().table->forward_workspace(part.work);
+  }
+  void plan(const BackwardProblem& p, const Planning&, Plan& plan) const override {
+    PlannedBackward& part = plan.emplace<PlannedBackward>();
+    describe(p, part.call);
+    part.as_given = p.as_given;
+    part.device = p.forward.device.index;
+    part.stream = p.forward.options.stream;
+    plan.kernel = "plain, backward";
+    plan.workspace_bytes = library().table->backward_workspace(part.call);
+  }
+  void plan(const MergeProblem& p, const Planning&, Plan& plan) const override {
+    PlannedMerge& part = plan.emplace<PlannedMerge>();
+    part.call = merge_call(p);
+    part.parts = merge_parts(p);
+    part.device = p.out.device.index;
+    part.stream = p.stream;
+    plan.kernel = "plain, merge";
+  }
+
+ private:
+  static std::string refusal_of(const Device& device) {
+    const std::string& reason = gpu(device.index).reason;
+    return reason.empty() ? "" : concat("arrays on ", text_of(device), ": ", reason);
+  }
+};
+
+const CudaBackend only;
+
+}  // namespace
+
+const Backend& backend() { return only; }
+
+}  // namespace keel::cuda

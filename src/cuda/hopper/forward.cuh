@@ -1,0 +1,793 @@
+#pragma once
+
+#include <math_constants.h>
+
+#include <limits>
+#include <type_traits>
+
+#include "core/dropout.h"
+#include "cuda/hopper/forward.h"
+#include "cuda/hopper/ptx.cuh"
+#include "wgmma.cuh"
+
+// The streaming forward pass on Hopper, 16-bit in, sums in f32. A CTA takes tiles of 64 rows per warpgroup, one tile after
+// another. One thread loads: tiles of q, blocks of k and v, two of each on the way. Each warpgroup owns 64 rows and walks
+// the blocks of keys from the last to the first; the products of block n with v and of block n − 1 with q run while the
+// softmax of a block is computed. The warpgroups issue their products in turn, so that one is in its softmax while another
+// fills the matrix units.
+//
+// A thread holds two rows of its warpgroup's accumulators, lane / 4 and lane / 4 + 8 of its warp's 16, of these columns
+// 8·i + 2·(lane mod 4) and the next. Element i of an array of accumulators belongs to row (i / 2) mod 2.
+//
+// What is hidden is taken out of the scores, so it has weight 0; but 0 · NaN and 0 · inf of a hidden value are NaN in the
+// product with v. NaN stays NaN in a sum, so it is enough to look at the end: rows with a NaN are noted, and computed again
+// by plain_row(), which never touches what is hidden.
+namespace keel::cuda::hopper {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// A Shape as a type.
+template <int kD, int kKeys, int kGroups, bool kStores>
+struct ShapeOf {
+  static constexpr Shape shape = {kD, kKeys, kGroups, kStores};
+  static constexpr int d = kD, keys = kKeys, groups = kGroups, rows = shape.rows(), threads = shape.threads();
+  static constexpr int panels = shape.panels();
+  static constexpr bool stores = kStores;
+  // Of a warp's threads. Together no more than the kernel starts with, 128, 168 or 255 for every thread: who asks for more
+  // waits for ever.
+  static constexpr int loader_registers = kGroups == 3 ? 32 : 40, group_registers = kGroups == 3 ? 160 : kGroups == 2 ? 232 : 248;
+};
+
+template <class Element, class S>
+struct Shared {
+  static constexpr int kRow = 64 * S::panels;
+  alignas(1024) Element q[S::rows * kRow];
+  alignas(1024) Element k[2][S::keys * kRow];
+  alignas(1024) Element v[2][S::keys * kRow];
+  alignas(1024) Element out[S::stores ? S::rows * kRow : 8];
+  Tile tile[2];
+  std::uint64_t q_full, q_empty, k_full[2], k_empty[2], v_full[2], v_empty[2];
+};
+
+// The tiles that a CTA takes.
+class Tiles {
+ public:
+  KEEL_DEVICE explicit Tiles(const ForwardArguments& a)
+      : a_(a), count_(a.listed != nullptr ? static_cast<int>(*a.listed_count) * a.cut.heads : a.cut.tiles) {}
+
+  KEEL_DEVICE Tile at(int t) const {
+    if (t >= count_) {
+      Tile none{};
+      none.index = -1;
+      return none;
+    }
+    if (a_.listed == nullptr) return make_tile(a_.call, a_.cut, tile_index(a_.cut, t), t);
+    TileIndex index = a_.listed[t / a_.cut.heads];
+    index.head = t % a_.cut.heads;
+    return make_tile(a_.call, a_.cut, index, t);
+  }
+  KEEL_DEVICE int after_first() const { return a_.next == nullptr ? count_ : gridDim.x + atomicAdd(a_.next, 1u); }
+
+ private:
+  const ForwardArguments& a_;
+  int count_;
+};
+
+struct Maps {
+  CUtensorMap q, k, v, out;
+};
+
+// The loading thread.
+template <class S, class Element>
+KEEL_DEVICE void load_tiles(Shared<Element, S>& shared, const Maps& maps, const ForwardArguments& a) {
+  using namespace ptx;
+  constexpr int kPanelQ = S::rows * 128, kPanelK = S::keys * 128;
+  const int group = static_cast<int>(a.call.group);
+  const int q_bytes = a.cut.tile_rows * 128 * S::panels;
+  const Tiles tiles(a);
+  int step = 0, round = 0;
+  for (int t = blockIdx.x;; ++round) {
+    const Tile tile = tiles.at(t);
+    wait(shared_address(&shared.q_empty), (round & 1) ^ 1);
+    shared.tile[round & 1] = tile;
+    if (tile.index < 0) {
+      arrive(shared_address(&shared.q_full));
+      ptx::let_next_kernel_start();
+      return;
+    }
+    arrive_expecting(shared_address(&shared.q_full), q_bytes);
+#pragma unroll
+    for (int p = 0; p < S::panels; ++p) {
+      load_tile(shared_address(shared.q) + p * kPanelQ, maps.q, shared_address(&shared.q_full),
+                {p * 64, 0, tile.q_begin + tile.first_row / a.cut.share, tile.head, tile.batch});
+    }
+    const int kv_head = a.cut.share == 1 ? tile.head / group : tile.head * a.cut.share / group;
+    for (int n = tile.block_end - 1; n >= tile.block_begin; --n, ++step) {
+      const int stage = step & 1, phase = ((step >> 1) & 1) ^ 1;
+      const int row = tile.k_begin + n * S::keys - tile.shift;
+      wait(shared_address(&shared.k_empty[stage]), phase);
+      arrive_expecting(shared_address(&shared.k_full[stage]), kPanelK * S::panels);
+#pragma unroll
+      for (int p = 0; p < S::panels; ++p) {
+        load_tile(shared_address(shared.k[stage]) + p * kPanelK, maps.k, shared_address(&shared.k_full[stage]),
+                  {p * 64, 0, row, kv_head, tile.batch});
+      }
+      wait(shared_address(&shared.v_empty[stage]), phase);
+      arrive_expecting(shared_address(&shared.v_full[stage]), kPanelK * S::panels);
+#pragma unroll
+      for (int p = 0; p < S::panels; ++p) {
+        load_tile(shared_address(shared.v[stage]) + p * kPanelK, maps.v, shared_address(&shared.v_full[stage]),
+                  {p * 64, 0, row, kv_head, tile.batch});
+      }
+    }
+    t = tiles.after_first();
+  }
+}
+
+// A number that all lanes hold, for the compiler to know: it then stays out of the lanes' registers.
+KEEL_DEVICE int same_in_all(int x) { return __shfl_sync(~0u, x, 0); }
+
+KEEL_DEVICE float quad_sum(float x) {
+  x += __shfl_xor_sync(~0u, x, 1);
+  return x + __shfl_xor_sync(~0u, x, 2);
+}
+KEEL_DEVICE float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+  return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+
+template <class T>
+KEEL_DEVICE T& at(const MutableStrided& x, int b, int h, int i, int c = 0) {
+  return static_cast<T*>(x.data)[b * x.batch + h * x.head + i * x.row + c * x.column];
+}
+
+// A float of any dtype, from global memory.
+KEEL_DEVICE float load_float(const void* data, DType dtype, std::int64_t index) {
+  switch (dtype) {
+    case DType::f64:
+      return static_cast<float>(static_cast<const double*>(data)[index]);
+    case DType::f32:
+      return static_cast<const float*>(data)[index];
+    case DType::f16:
+      return __half2float(static_cast<const __half*>(data)[index]);
+    default:
+      return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[index]);
+  }
+}
+
+// Where a row of the thread stands.
+struct RowPlace {
+  int head, row;   // query head, and row of the entry
+  Keys keys;       // that it may see by position; none for padding
+  bool exists;     // in q
+};
+
+KEEL_DEVICE void note(const OddRows& odd, int entry, int head, int row) {
+  odd.rows[atomicAdd(odd.count, 1u)] = {entry, head, row};
+}
+
+// All that a warpgroup does.
+template <class Element, class S, bool kRich, Statistics kStatistics>
+class Group {
+  static constexpr bool kEntropy = kStatistics != Statistics::none, kMoments = kStatistics == Statistics::moments;
+  static constexpr int kPanelQ = S::rows * 128, kPanelK = S::keys * 128, kStage = kPanelK * S::panels;
+  static constexpr int kTurn = 1;                                            // named barriers, one per warpgroup
+  static constexpr float kHidden = kRich ? -kInfinity : -1e38f;           // score of a hidden key
+  static constexpr float kMaskedLog2 = -0x1p64f * 1.4426950408889634f;       // see core/masked_score.h
+  static constexpr bool kKeeps = S::d <= 128;  // there are registers for the rows' scale and slope
+  static constexpr float kDeepest = -16384.0f;                               // whose power of two is 0
+
+ public:
+  KEEL_DEVICE Group(Shared<Element, S>& shared, const Maps& maps, const ForwardArguments& a, int group)
+      : shared_(shared), maps_(maps), a_(a), group_(group), thread_(threadIdx.x & 127), lane_(threadIdx.x & 31),
+        warp_(thread_ >> 5), column_((lane_ & 3) * 2) {
+    q_ = ptx::operand(ptx::shared_address(shared.q) + group * 64 * 128, 16);
+    k_ = ptx::operand(ptx::shared_address(shared.k[0]), 16);
+    v_ = ptx::operand(ptx::shared_address(shared.v[0]), kPanelK);
+  }
+
+  KEEL_DEVICE void run() {
+    using namespace ptx;
+    if (S::groups > 1 && group_ == S::groups - 1) signal(kTurn, 256);
+    for (int round = 0;; ++round) {
+      wait(shared_address(&shared_.q_full), round & 1);
+      const Tile& tile = shared_.tile[round & 1];
+      if (tile.index < 0) break;
+      begin(tile);
+      const int first = same_in_all(tile.block_begin), last = same_in_all(tile.block_end) - 1;
+      full_begin_ = same_in_all(tile.full_begin);
+      full_end_ = same_in_all(tile.full_end);
+      if (last >= first) {
+        n_ = last;
+        wait(shared_address(&shared_.k_full[step_ & 1]), (step_ >> 1) & 1);
+        scores(step_ & 1);
+        wait_products<0>();
+        hold(s_);
+        release(shared_.k_empty[step_ & 1]);
+        softmax<true>(tile);
+        convert();
+        --n_;
+        // Apart, blocks that hide nothing have no branch between their products and the softmax, across which the
+        // compiler would not overlap them.
+        while (n_ >= first) {
+#pragma unroll 1
+          for (; n_ >= first && (kRich || n_ < full_begin_ || n_ >= full_end_); --n_) block<true>(tile);
+          if (kRich) continue;
+#pragma unroll 1
+          for (; n_ >= max(first, full_begin_); --n_) block<false>(tile);
+        }
+        if (S::stores) release(shared_.q_empty);
+        wait(shared_address(&shared_.v_full[step_ & 1]), (step_ >> 1) & 1);
+        values(step_ & 1);
+        wait_products<0>();
+        hold(o_);
+        release(shared_.v_empty[step_ & 1]);
+        ++step_;
+      } else if (S::stores) {
+        release(shared_.q_empty);
+      }
+      finish(tile);
+      if (!S::stores) {  // out lies where q was
+        if (lane_ == 0) wait_until_stores_have_read();
+        sync(kTurn + S::groups + group_, 128);
+        release(shared_.q_empty);
+      }
+    }
+    if (lane_ == 0) wait_until_stores_have_read();
+  }
+
+ private:
+  KEEL_DEVICE void release(std::uint64_t& barrier) {
+    if (thread_ == 0) ptx::arrive(ptx::shared_address(&barrier));
+  }
+
+  KEEL_DEVICE RowPlace place(const Tile& tile, int r) const {
+    const int at = tile.first_row + group_ * 64 + warp_ * 16 + lane_ / 4 + 8 * r;
+    const int share = a_.cut.share, row = share == 1 ? at : at / share;
+    RowPlace p;
+    p.head = share == 1 ? tile.head : tile.head * share + at % share;
+    p.row = row;
+    p.exists = at < tile.first_row + tile.rows;
+    // Rows past the end see what the last one sees: a tile at the end of q needs no mask for their sake.
+    p.keys = keys_of(tile, a_.window, min(row, max(tile.q_len - 1, 0)));
+    p.keys.end = max(p.keys.end, p.keys.begin);
+    return p;
+  }
+
+  // Where an array has its values for a row; those of padding are not used, but read.
+  KEEL_DEVICE std::int64_t place_of(const Strided& x, const Tile& tile, const RowPlace& p) const {
+    const int row = tile.q_begin + min(p.row, max(tile.q_len - 1, 0));
+    return tile.batch * x.batch + p.head * x.head + row * x.row;
+  }
+
+  KEEL_DEVICE float scale_log2(const Tile& tile, const RowPlace& p) const {
+    const Strided& x = a_.call.scale_tensor;
+    const float scale = x ? load_float(x.data, x.dtype, place_of(x, tile, p)) : static_cast<float>(a_.call.scale);
+    return scale * 1.4426950408889634f;
+  }
+  KEEL_DEVICE float slope_log2(const RowPlace& p) const {
+    const Strided& x = a_.call.alibi;
+    return x ? 1.4426950408889634f * load_float(x.data, x.dtype, p.head * x.head) : 0.0f;
+  }
+
+  KEEL_DEVICE void begin(const Tile& tile) {
+#pragma unroll
+    for (int i = 0; i < S::d / 2; ++i) o_[i] = 0;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const RowPlace p = place(tile, r);
+      first_key_[r] = p.keys.begin;
+      keys_[r] = p.keys.end - p.keys.begin;
+      m_[r] = kHidden;
+      l_[r] = e_[r] = f1_[r] = f2_[r] = 0;
+      count_[r] = visible_[r] = 0;
+      zero_[r] = 0;
+      from_[r] = 0;
+      if (kRich && kKeeps) {
+        scale_log2_[r] = scale_log2(tile, p);
+        slope_log2_[r] = slope_log2(p);
+      }
+    }
+  }
+
+  KEEL_DEVICE void scores(int stage) {
+    using namespace ptx;
+    begin_products();
+    hold(s_);
+#pragma unroll
+    for (int c = 0; c < S::d / 16; ++c) {
+      RowsByRows<Element, S::keys>::run(s_, q_ + further(c / 4 * kPanelQ + c % 4 * 32),
+                                        k_ + stage * further(kStage) + further(c / 4 * kPanelK + c % 4 * 32), c > 0);
+    }
+    commit_products();
+    hold(s_);
+  }
+
+  KEEL_DEVICE void values(int stage) {
+    using namespace ptx;
+    begin_products();
+    hold(o_);
+#pragma unroll
+    for (int c = 0; c < S::keys / 16; ++c) {
+      RegistersByColumns<Element, S::d>::run(o_, p_ + 4 * c, v_ + stage * further(kStage) + further(c * 2048));
+    }
+    commit_products();
+    hold(o_);
+  }
+
+  // The next block's scores and this block's values at once, then the softmax of the next.
+  template <bool kPartial>
+  KEEL_DEVICE void block(const Tile& tile) {
+    using namespace ptx;
+    const int next = step_ + 1;
+    wait(shared_address(&shared_.k_full[next & 1]), (next >> 1) & 1);
+    if (S::groups > 1) sync(kTurn + group_, 256);
+    scores(next & 1);
+    wait(shared_address(&shared_.v_full[step_ & 1]), (step_ >> 1) & 1);
+    values(step_ & 1);
+    if (S::groups > 1) signal(kTurn + (group_ + 1) % S::groups, 256);
+    wait_products<1>();
+    hold(s_);
+    release(shared_.k_empty[next & 1]);
+    softmax<kPartial>(tile);
+    wait_products<0>();
+    hold(o_);
+    release(shared_.v_empty[step_ & 1]);
+#pragma unroll
+    for (int i = 0; i < S::d / 2; ++i) o_[i] *= a_factor_[(i >> 1) & 1];
+    convert();
+    step_ = next;
+  }
+
+  // Element i's key, counted from the first that its row may see by position.
+  KEEL_DEVICE int key_base(const Tile& tile, int r) const {
+    return n_ * S::keys - tile.shift + column_ - first_key_[r];
+  }
+
+  KEEL_DEVICE void hide(const Tile& tile) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int base = key_base(tile, r);
+#pragma unroll
+      for (int j = 0; j < S::keys / 4; ++j) {
+        const int key = base + j / 2 * 8 + (j & 1);
+        float& y = s_[j / 2 * 4 + 2 * r + (j & 1)];
+        y = static_cast<unsigned>(key) < static_cast<unsigned>(keys_[r]) ? y : kHidden;
+      }
+    }
+  }
+
+  // One score, from q·k to what enters the softmax, in units of log 2.
+  KEEL_DEVICE void enrich(const Tile& tile) {
+    const Call& c = a_.call;
+    const float two_over_cap = c.softcap > 0 ? 2.0f / static_cast<float>(c.softcap) : 0.0f;
+    const float cap_log2 = static_cast<float>(c.softcap) * 1.4426950408889634f;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      if (S::d > 128) asm volatile("" ::: "memory");  // one row's loads at a time, or registers run out
+      const int base = key_base(tile, r);
+      const RowPlace p = place(tile, r);
+      const float scale = kKeeps ? scale_log2_[r] : scale_log2(tile, p);
+      const float slope = kKeeps ? slope_log2_[r] : slope_log2(p);
+      const int diagonal = p.row + tile.diagonal - first_key_[r];  // counted as keys are here
+      const auto each = [&](auto&& change) {
+#pragma unroll
+        for (int j = 0; j < S::keys / 4; ++j) {
+          const int key = base + j / 2 * 8 + (j & 1);
+          change(s_[j / 2 * 4 + 2 * r + (j & 1)], key);
+        }
+      };
+      each([&](float& y, int) {
+        y *= scale;
+        zero_[r] = fmaf(y, 0.0f, zero_[r]);
+      });
+      if (c.softcap > 0) {  // c·tanh(s/c) = c·(1 − 2 / (1 + e^(2s/c)))
+        each([&](float& y, int) {
+          y = cap_log2 * fmaf(-2.0f, ptx::reciprocal_fast(1.0f + ptx::exp2_fast(y * two_over_cap)), 1.0f);
+        });
+      }
+      const auto visible = [&](int key) { return static_cast<unsigned>(key) < static_cast<unsigned>(keys_[r]); };
+      if (c.bias) {
+        const std::int64_t from = place_of(c.bias, tile, p) + tile.k_begin + base + first_key_[r];
+        if (c.bias.dtype == DType::f32) {
+          add_bias(r, base, static_cast<const float*>(c.bias.data) + from);
+        } else {
+          add_bias(r, base, static_cast<const Element*>(c.bias.data) + from);
+        }
+      }
+      if (c.alibi) {
+        const float distance = static_cast<float>(diagonal - base);  // exact: positions are below 2^24 here
+        each([&](float& y, int key) { y = fmaf(-slope, fabsf(distance - static_cast<float>(key - base)), y); });
+      }
+      if (c.mask) {
+        const unsigned char* const mask = static_cast<const unsigned char*>(c.mask.data) +
+                                          place_of(c.mask, tile, p) + tile.k_begin + base + first_key_[r];
+        with_pairs(r, base, mask, [](float& y, unsigned char seen) { y = seen != 0 ? y : kHidden; });
+      }
+      if (n_ < full_begin_ || n_ >= full_end_) {
+        each([&](float& y, int key) { y = visible(key) ? y : kHidden; });
+      }
+    }
+  }
+
+  // Two adjacent values at once, where they lie at a multiple of their size.
+  template <class Stored, class Change>
+  KEEL_DEVICE void with_pairs(int r, int base, const Stored* row, const Change& change) {
+    struct alignas(2 * sizeof(Stored)) Pair {
+      Stored x[2];
+    };
+    const bool partial = n_ < full_begin_ || n_ >= full_end_;
+    if (!partial && reinterpret_cast<std::uintptr_t>(row) % sizeof(Pair) == 0) {
+#pragma unroll
+      for (int j = 0; j < S::keys / 8; ++j) {
+        const Pair pair = *reinterpret_cast<const Pair*>(row + 8 * j);
+        change(s_[4 * j + 2 * r], pair.x[0]);
+        change(s_[4 * j + 2 * r + 1], pair.x[1]);
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < S::keys / 4; ++j) {
+        const int key = base + j / 2 * 8 + (j & 1);
+        if (static_cast<unsigned>(key) < static_cast<unsigned>(keys_[r])) {
+          change(s_[j / 2 * 4 + 2 * r + (j & 1)], row[j / 2 * 8 + (j & 1)]);
+        }
+      }
+    }
+  }
+
+  // A finite bias stays finite in units of log 2, or becomes +inf, which is told below; its −inf masks.
+  template <class Stored>
+  KEEL_DEVICE void add_bias(int r, int base, const Stored* row) {
+    with_pairs(r, base, row, [](float& y, const Stored& stored) {
+      const float b = static_cast<float>(stored);
+      constexpr float kLog2e = 1.4426950408889634f, kLeast = -3.4028234e38f / kLog2e;
+      y = b == -kInfinity ? kHidden : fmaf(fmaxf(b, kLeast), kLog2e, y);
+    });
+  }
+
+  // Scores become weights relative to the largest score so far; a_factor_ is what earlier weights are multiplied by.
+  template <bool kPartial>
+  KEEL_DEVICE void softmax(const Tile& tile) {
+    using ptx::exp2_fast;
+    if (kRich) {
+      enrich(tile);
+    } else if (kPartial) {
+      hide(tile);
+    }
+    const float scale = kRich ? 1.0f : a_.scale_log2;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float largest = m_[r];
+#pragma unroll
+      for (int j = 0; j < S::keys / 4; ++j) largest = fmaxf(largest, s_[j / 2 * 4 + 2 * r + (j & 1)]);
+      largest = quad_max(largest);
+      if (kMoments) add_moments<kPartial>(r, largest);
+      const float before = m_[r] * scale, reference = largest <= kHidden ? 0.0f : largest * scale;
+      a_factor_[r] = exp2_fast(before - reference);
+      if (kEntropy) e_[r] = a_factor_[r] * fmaf(l_[r], fmaxf(before - reference, kDeepest), e_[r]);
+      m_[r] = largest;
+      l_[r] *= a_factor_[r];
+#pragma unroll
+      for (int j = 0; j < S::keys / 4; ++j) {
+        float& y = s_[j / 2 * 4 + 2 * r + (j & 1)];
+        float x = fmaf(y, scale, -reference);
+        y = exp2_fast(x);
+        l_[r] += y;
+        if (kEntropy) {
+          if (kRich) x = fmaxf(x, kDeepest);  // 0 · −inf would be NaN
+          e_[r] = fmaf(y, x, e_[r]);
+        }
+      }
+    }
+    if (kRich && a_.call.dropout > 0) drop(tile);
+  }
+
+  // Sums of scores and their squares, from the first block's largest on: equal scores then have variance 0.
+  template <bool kPartial>
+  KEEL_DEVICE void add_moments(int r, float largest) {
+    constexpr float kLow = kRich ? kMaskedLog2 : kHidden;
+    if (m_[r] <= kLow && largest > kLow) from_[r] = largest;
+    const auto add = [&](float y) {
+      const float z = y - from_[r];
+      f1_[r] += z;
+      f2_[r] = fmaf(z, z, f2_[r]);
+    };
+    if (kRich) {
+#pragma unroll
+      for (int j = 0; j < S::keys / 4; ++j) {
+        const float y = s_[j / 2 * 4 + 2 * r + (j & 1)];
+        if (y > kMaskedLog2) {
+          add(y);
+          ++count_[r];
+        }
+        if (y > kHidden) ++visible_[r];
+      }
+    } else if (kPartial) {
+#pragma unroll
+      for (int j = 0; j < S::keys / 4; ++j) {
+        const float y = s_[j / 2 * 4 + 2 * r + (j & 1)];
+        if (y != kHidden) add(y);
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < S::keys / 4; ++j) add(s_[j / 2 * 4 + 2 * r + (j & 1)]);
+    }
+  }
+
+  // Dropout's numbers come four to a counter, for keys 16 apart of the same 64: each counter is computed once.
+  KEEL_DEVICE void drop(const Tile& tile) {
+    const Dropout dropout(a_.call.dropout, a_.call.seed);
+    const auto threshold = static_cast<std::uint32_t>(dropout.threshold);
+    const int position = tile.k_position + n_ * S::keys - tile.shift, group = position / 64;
+    const bool second_half = S::keys == 32 && position % 64 != 0;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const RowPlace p = place(tile, r);
+#pragma unroll
+      for (int g = 0; g < (S::keys + 63) / 64; ++g) {
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {  // columns 8·(c / 2) + column_ + c mod 2 of 16
+          const auto words = philox({static_cast<std::uint32_t>(16 * (group + g) + 8 * (c / 2) + column_ + (c & 1)),
+                                     static_cast<std::uint32_t>(tile.q_position + p.row),
+                                     static_cast<std::uint32_t>(p.head), static_cast<std::uint32_t>(tile.entry)},
+                                    dropout.key);
+#pragma unroll
+          for (int w = 0; w < (S::keys == 32 ? 2 : 4); ++w) {
+            float& y = s_[(8 * g + 2 * w + c / 2) * 4 + 2 * r + (c & 1)];
+            y = (second_half ? words[(w + 2) & 3] : words[w]) >= threshold ? y : 0.0f;
+          }
+        }
+      }
+    }
+  }
+
+  KEEL_DEVICE void convert() {
+#pragma unroll
+    for (int i = 0; i < S::keys / 4; ++i) p_[i] = ptx::pack<Element>(s_[2 * i], s_[2 * i + 1]);
+  }
+
+  // ---- The end of a tile: sums become results.
+  struct RowResult {
+    float factor = 0;              // of o
+    float largest = -kInfinity, l = 0, lse = -kInfinity;  // units of log 2, sink included in the last two
+    float max_weight = 0;
+    int visible = 0;
+    bool odd = false;              // compute again
+  };
+
+  KEEL_DEVICE void finish(const Tile& tile) {
+    RowPlace places[2];
+    RowResult results[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      places[r] = place(tile, r);
+      results[r] = result(tile, places[r], r);
+    }
+    if (a_.partials.out != nullptr) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) store_partial(tile, places[r], results[r], r);
+      return;
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      if ((lane_ & 3) != 0 || !places[r].exists) continue;
+      if (results[r].odd) {
+        note(a_.odd, tile.entry, places[r].head, places[r].row);
+      } else {
+        report(tile, places[r], results[r], r);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < S::d / 2; ++i) {
+      const RowResult& x = results[(i >> 1) & 1];
+      o_[i] = x.factor == 0.0f ? 0.0f : o_[i] * x.factor;
+    }
+    const int in_tile = group_ * 64 + warp_ * 16;
+    const bool whole = !a_.call.sequences.packed() || in_tile + 16 <= tile.rows;
+    if (a_.stores_tiles && whole) {
+      store_warp(tile, in_tile);
+    } else {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        if (places[r].exists) store_row(tile, places[r], r);
+      }
+    }
+  }
+
+  KEEL_DEVICE RowResult result(const Tile& tile, const RowPlace& place, int r) {
+    RowResult x;
+    l_[r] = quad_sum(l_[r]);
+    if (kEntropy) e_[r] = quad_sum(e_[r]);
+    float zero = 0;  // NaN where o has NaN or infinity
+#pragma unroll
+    for (int j = 0; j < S::d / 4; ++j) zero = fmaf(o_[j / 2 * 4 + 2 * r + (j & 1)], 0.0f, zero);
+    zero = quad_sum(zero);
+    if (kMoments) {
+      f1_[r] = quad_sum(f1_[r]);
+      f2_[r] = quad_sum(f2_[r]);
+      if (kRich) {
+        count_[r] += __shfl_xor_sync(~0u, count_[r], 1);
+        count_[r] += __shfl_xor_sync(~0u, count_[r], 2);
+        visible_[r] += __shfl_xor_sync(~0u, visible_[r], 1);
+        visible_[r] += __shfl_xor_sync(~0u, visible_[r], 2);
+      }
+    }
+    if (kRich) zero_[r] = quad_sum(zero_[r]);
+    const int begin = tile.block_begin * S::keys - tile.shift, end = tile.block_end * S::keys - tile.shift;
+    const bool sees = place.row < tile.q_len && keys_[r] > 0 && first_key_[r] < end && first_key_[r] + keys_[r] > begin;
+    if (!sees) {
+      l_[r] = 0;
+      return x;
+    }
+    // Scores that are no numbers: −inf, which looks like a mask by now, +inf and NaN are told apart without hurry.
+    const bool none = m_[r] <= kHidden, numbers = !kRich || zero_[r] == 0.0f;
+    if (none && kRich && numbers) {  // all hidden
+      l_[r] = 0;
+      return x;
+    }
+    // Weights that miss 1 by far: scores so large that their products with the scale differ by more than rounding should.
+    x.odd = none || !(zero == 0.0f) || !(l_[r] > 0x1p-20f && l_[r] < kInfinity) || !(fabsf(m_[r]) < kInfinity) ||
+            (kEntropy && e_[r] != e_[r]) || (kMoments && (kRich ? !numbers : !(f2_[r] < 0x1p90f)));
+    x.visible = kRich && kMoments ? visible_[r] : keys_[r];
+    x.largest = m_[r] * (kRich ? 1.0f : a_.scale_log2);
+    float top = x.largest, l = l_[r];
+    if (a_.call.sinks && a_.partials.out == nullptr) {
+      const float sink = 1.4426950408889634f *
+                         load_float(a_.call.sinks.data, a_.call.sinks.dtype, place.head * a_.call.sinks.head);
+      top = fmaxf(x.largest, sink);
+      const float before = x.largest - top, apart = sink - top, weight = exp2f(before), p = exp2f(apart);
+      if (kEntropy) {
+        e_[r] = weight * fmaf(l, fmaxf(before, kDeepest), e_[r]);
+        if (p > 0) e_[r] = fmaf(p, apart, e_[r]);
+      }
+      l = fmaf(l, weight, p);
+      x.odd = x.odd || !(fabsf(top) < kInfinity);
+      x.factor = weight / l;
+    } else {
+      x.factor = 1.0f / l;
+    }
+    // The largest weight is not quite 1 relative to its own score, once that is rounded.
+    x.max_weight = x.factor * (kRich ? 1.0f : exp2f(fmaf(m_[r], a_.scale_log2, -x.largest)));
+    if (kRich && a_.call.dropout > 0) x.factor *= static_cast<float>(1.0 / (1.0 - a_.call.dropout));
+    x.l = l;
+    x.lse = top + log2f(l);
+    return x;
+  }
+
+  KEEL_DEVICE void report(const Tile& tile, const RowPlace& place, const RowResult& x, int r) {
+    const Call& c = a_.call;
+    const int b = tile.batch, h = place.head, i = tile.q_begin + place.row;
+    const bool masked = x.l == 0.0f;
+    if (c.lse) at<float>(c.lse, b, h, i) = x.lse * CUDART_LN2_F;
+    if (c.max_logit) at<float>(c.max_logit, b, h, i) = masked ? -kInfinity : x.largest * CUDART_LN2_F;
+    if (c.max_weight) at<float>(c.max_weight, b, h, i) = x.max_weight;
+    if (c.visible) at<std::int64_t>(c.visible, b, h, i) = masked ? 0 : x.visible;
+    if (kEntropy && c.entropy) {
+      at<float>(c.entropy, b, h, i) = masked ? 0.0f : (log2f(x.l) - e_[r] / x.l) * CUDART_LN2_F;
+    }
+    if (kMoments) {
+      const int count = masked ? 0 : kRich ? count_[r] : keys_[r];
+      const float unit = (kRich ? 1.0f : a_.scale_log2) * CUDART_LN2_F, number = static_cast<float>(count);
+      const float mean = count == 0 ? 0.0f : f1_[r] / number;
+      if (c.logit_count) at<std::int64_t>(c.logit_count, b, h, i) = count;
+      if (c.logit_mean) at<float>(c.logit_mean, b, h, i) = count == 0 ? 0.0f : (from_[r] + mean) * unit;
+      if (c.logit_var) {
+        at<float>(c.logit_var, b, h, i) =
+            count == 0 ? 0.0f : fmaxf(f2_[r] / number - mean * mean, 0.0f) * unit * unit;
+      }
+    }
+  }
+
+  // The warp's 16 rows, by the copy engine.
+  KEEL_DEVICE void store_warp(const Tile& tile, int in_tile) {
+    using namespace ptx;
+    const std::uint32_t to = shared_address(S::stores ? shared_.out : shared_.q) + in_tile * 128;
+    if (S::stores) {  // the last tile's rows have left
+      if (lane_ == 0) wait_until_stores_have_read();
+      __syncwarp();
+    }
+#pragma unroll
+    for (int j = 0; j < S::d / 16; ++j) {
+      const std::uint32_t packed[4] = {
+          pack<Element>(o_[8 * j], o_[8 * j + 1]), pack<Element>(o_[8 * j + 2], o_[8 * j + 3]),
+          pack<Element>(o_[8 * j + 4], o_[8 * j + 5]), pack<Element>(o_[8 * j + 6], o_[8 * j + 7])};
+      store_16x16(to + j / 4 * kPanelQ, 0, j % 4 * 2, lane_, packed);
+    }
+    publish_to_copies();
+    __syncwarp();
+    if (lane_ == 0) {
+#pragma unroll
+      for (int p = 0; p < S::panels; ++p) {
+        store_tile(maps_.out, to + p * kPanelQ,
+                   {p * 64, 0, tile.q_begin + tile.first_row + in_tile, tile.head, tile.batch});
+      }
+      commit_stores();
+    }
+  }
+
+  // A row, by each of the four threads that hold it.
+  KEEL_DEVICE void store_row(const Tile& tile, const RowPlace& place, int r) {
+    const MutableStrided& out = a_.call.out;
+    const int i = tile.q_begin + place.row, d_v = static_cast<int>(a_.call.d_v);
+#pragma unroll
+    for (int j = 0; j < S::d / 4; ++j) {
+      const int c = j / 2 * 8 + column_ + (j & 1);
+      const float x = o_[j / 2 * 4 + 2 * r + (j & 1)];
+      if (c >= d_v) continue;
+      if (out.dtype == DType::f32) {
+        at<float>(out, tile.batch, place.head, i, c) = x;
+      } else {
+        at<Element>(out, tile.batch, place.head, i, c) = static_cast<Element>(x);
+      }
+    }
+  }
+
+  KEEL_DEVICE void store_partial(const Tile& tile, const RowPlace& place, const RowResult& x, int r) {
+    if (!place.exists) return;
+    const Call& c = a_.call;
+    const std::int64_t row =
+        (tile.batch * c.q_heads + place.head) * c.sequences.n_q + tile.q_begin + place.row;
+    const std::int64_t to = tile.chunk * a_.partials.rows + row;
+    const bool none = l_[r] == 0.0f && !x.odd;
+    if ((lane_ & 3) == 0) {
+      a_.partials.sums[to] = {none ? -kInfinity : x.largest, x.odd ? CUDART_NAN_F : l_[r]};
+    }
+    const int d_v = static_cast<int>(c.d_v);
+    float* const out = a_.partials.out + to * d_v;
+#pragma unroll
+    for (int j = 0; j < S::d / 4; ++j) {
+      const int column = j / 2 * 8 + column_ + (j & 1);
+      if (column < d_v) out[column] = none ? 0.0f : o_[j / 2 * 4 + 2 * r + (j & 1)];
+    }
+  }
+
+  Shared<Element, S>& shared_;
+  const Maps& maps_;
+  const ForwardArguments& a_;
+  const int group_, thread_, lane_, warp_, column_;
+  std::uint64_t q_, k_, v_;  // operands
+  int step_ = 0;             // blocks of keys done, of all tiles
+  int n_ = 0;                // the block whose scores are in s_
+  int full_begin_ = 0, full_end_ = 0;
+
+  float o_[S::d / 2], s_[S::keys / 2];
+  std::uint32_t p_[S::keys / 4];
+  float a_factor_[2];
+  float m_[2], l_[2];              // largest score, sum of weights
+  float e_[2];                     // Σ weight · (score − largest)
+  float f1_[2], f2_[2], from_[2];  // sums of scores and squares, from `from_`
+  int count_[2], visible_[2];      // scores in those sums, and visible ones, where they are counted
+  float zero_[2];                  // NaN where a score was infinite or NaN
+  int first_key_[2], keys_[2];     // that the row may see by position
+  float scale_log2_[2], slope_log2_[2];
+};
+
+template <class Element, class S, bool kRich, Statistics kStatistics>
+__global__ void __launch_bounds__(S::threads, 1)
+    forward(const __grid_constant__ Maps maps, const __grid_constant__ ForwardArguments a) {
+  using namespace ptx;
+  extern __shared__ __align__(1024) char memory[];
+  auto& shared = *reinterpret_cast<Shared<Element, S>*>(memory);
+  const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
+  if (threadIdx.x == 0) {
+    init_barrier(shared_address(&shared.q_full), 1);
+    init_barrier(shared_address(&shared.q_empty), S::groups);
+    for (int i = 0; i < 2; ++i) {
+      init_barrier(shared_address(&shared.k_full[i]), 1);
+      init_barrier(shared_address(&shared.v_full[i]), 1);
+      init_barrier(shared_address(&shared.k_empty[i]), S::groups);
+      init_barrier(shared_address(&shared.v_empty[i]), S::groups);
+    }
+    publish_barriers();
+  }
+  __syncthreads();
+  if (group == 0) {
+    give_registers<S::loader_registers>();
+    if (threadIdx.x == 0) load_tiles<S, Element>(shared, maps, a);
+  } else {
+    take_registers<S::group_registers>();
+    Group<Element, S, kRich, kStatistics>(shared, maps, a, group - 1).run();
+  }
+}
+
+}  // namespace keel::cuda::hopper

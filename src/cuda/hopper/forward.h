@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/call.h"
+#include "cuda/hopper/shapes.h"
+#include "cuda/hopper/tiles.h"
+
+// What the Hopper forward kernel takes beside its tensor maps.
+namespace keel::cuda::hopper {
+
+// A chunk's part of a row, before it is divided by the sum of weights: out (d_v values), the largest score and the sum
+// of weights relative to it, in units of log 2. (chunks, rows of q), rows counted (batch, head, row).
+struct Partials {
+  float* out = nullptr;
+  struct Sums {
+    float largest, sum;  // a sum of NaN: compute the row again
+  };
+  Sums* sums = nullptr;
+  std::int64_t rows = 0;
+};
+
+// Rows that are computed again by the plain kernel.
+struct OddRow {
+  int entry, head, row;
+};
+struct OddRows {
+  OddRow* rows = nullptr;
+  unsigned* count = nullptr;
+};
+
+struct ForwardArguments {
+  Call call;
+  Cut cut;
+  Window window{};
+  float scale_log2 = 0;      // scale · log2(e), positive, where the kernel is not a rich one
+  bool stores_tiles = false;  // the tensor map of out may be used
+  unsigned* next = nullptr;   // the next tile to take, counted from gridDim.x on; null: there is one for each CTA
+  const TileIndex* listed = nullptr;  // packed batches: entries and blocks of rows, in the order to take them,
+  const unsigned* listed_count = nullptr;  // and how many
+  Partials partials{};
+  OddRows odd{};
+};
+
+}  // namespace keel::cuda::hopper

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+// The sizes of tile that the Hopper kernels are compiled for; for the planner, and for the files that compile them.
+namespace keel::cuda::hopper {
+
+// A kernel's tile: 64 rows per warpgroup, blocks of keys, head sizes up to d. `stores`: out has shared memory of its own,
+// so that the next tile of q loads while out is stored.
+struct Shape {
+  int d, keys, groups;
+  bool stores;
+
+  constexpr int rows() const { return 64 * groups; }
+  constexpr int threads() const { return 128 * (groups + 1); }
+  constexpr int panels() const { return (d + 63) / 64; }  // of 64 columns, 128 bytes
+  bool operator==(const Shape&) const = default;
+};
+
+// For what a shape serves: long sequences; those whose rows fill few tiles; scores that need more than a mask by
+// position (keys are then a multiple of 64, as dropout's numbers come in such groups, and registers go to the options),
+// and their moments; few rows, as in decoding.
+enum class Purpose : std::uint8_t { wide, plain, rich, rich_moments, few };
+
+// Measured on an H200: of each head size, the fastest of those that fit registers and shared memory.
+constexpr Shape shape_for(int d, Purpose purpose) {
+  const bool rich = purpose == Purpose::rich || purpose == Purpose::rich_moments;
+  if (d == 256 && purpose == Purpose::rich_moments) return {d, 32, 1, true};
+  const int groups = purpose == Purpose::few ? 1 : purpose == Purpose::wide && d == 64 ? 3 : 2;
+  if (d > 128) {
+    const int rich_keys = purpose == Purpose::rich_moments || d == 256 ? 32 : 64;
+    return {d, groups == 1 ? 64 : rich ? rich_keys : d == 192 ? 112 : 80, groups, groups == 1};
+  }
+  return {d, purpose == Purpose::rich_moments && d > 64 ? 64 : 128, groups, true};
+}
+
+// Head sizes that are compiled; others are padded to the next.
+constexpr std::array<int, 5> kHeadSizes = {64, 96, 128, 192, 256};
+
+// Which of the statistics a kernel adds up while it streams. lse, max_logit, max_weight and visible come for nothing.
+enum class Statistics : std::uint8_t { none, entropy, moments };
+
+// What says which kernel.
+struct Choice {
+  Shape shape{};
+  bool bf16 = true;   // else f16
+  bool rich = false;  // more than masks by position and sinks
+  Statistics statistics = Statistics::none;
+};
+
+}  // namespace keel::cuda::hopper

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+
+#include "cuda/table.h"
+
+namespace keel::cuda {
+
+// libkeel_cuda, opened on first use: from beside libkeel, or where the system looks for libraries, or the file that the
+// environment's KEEL_CUDA_LIBRARY names.
+struct Library {
+  const Table* table = nullptr;
+  std::string reason;  // where there is none: why
+};
+const Library& library();
+
+// The GPU of that number, or why it cannot be used.
+struct GpuOrReason {
+  Gpu gpu;
+  std::string reason;  // empty: there it is
+};
+const GpuOrReason& gpu(int index);
+
+// How many GPUs there are; 0 where none can be used.
+int count_gpus();
+
+}  // namespace keel::cuda

@@ -1,0 +1,143 @@
+#include "cuda/plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/message.h"
+
+namespace keel::cuda {
+namespace {
+
+using hopper::Choice;
+using hopper::Cut;
+using hopper::Purpose;
+using hopper::Statistics;
+
+constexpr std::int64_t kMostRows = std::int64_t{1} << 28;  // of a sequence, which Hopper kernels count in 32 bits
+constexpr int kChunkKeys = 2048;                           // keys of a chunk, where few rows share many keys
+constexpr int kFewRows = 64;
+constexpr std::int64_t kCacheBytes = 32 << 20;  // of k and v that stay in the L2 cache while heads are walked side by side
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// Why the copy engine cannot load tiles of an array; empty where it can.
+template <class Pointer>
+std::string unloadable(const char* name, const BasicView<4, Pointer>& x) {
+  const std::int64_t unit = 16 / size_of(x.dtype);
+  if (reinterpret_cast<std::uintptr_t>(x.data) % 16 != 0) return concat(name, " begins at no multiple of 16 bytes");
+  if (x.strides[3] != 1) return concat("elements of ", name, " are ", x.strides[3], " apart");
+  for (std::size_t i = 0; i < 3; ++i) {
+    if (x.shape[i] <= 1) continue;
+    if (x.strides[i] <= 0 || x.strides[i] % unit != 0 || x.strides[i] >= (std::int64_t{1} << 38)) {
+      return concat("a stride of ", name, " is ", x.strides[i], ", no positive multiple of ", unit);
+    }
+  }
+  return "";
+}
+
+// What the scores need beyond masks by position.
+bool is_rich(const Problem& p) {
+  const Options& o = p.options;
+  const double scale_log2 = p.scale * 1.4426950408889634;
+  return o.scale_tensor.given() || o.softcap || o.mask.given() || o.bias.given() || o.alibi.given() || o.dropout > 0 ||
+         !(scale_log2 >= 1e-15 && scale_log2 <= 3);  // else a hidden score, −1e38, is not far from others, or infinite
+}
+
+Statistics statistics_of(const Problem& p, bool rich) {
+  const Outputs& o = p.outputs;
+  const bool moments = o.logit_mean.given() || o.logit_var.given() || o.logit_count.given();
+  const bool heads = !o.heads.empty(), counts = (o.visible.given() || heads) && (p.options.mask.given() || p.options.bias.given());
+  if (moments || (rich && (counts || heads || o.entropy.given()))) return Statistics::moments;
+  return o.entropy.given() || heads ? Statistics::entropy : Statistics::none;
+}
+
+// Why no Hopper kernel serves the problem; empty where one does.
+std::string unfit(const Problem& p, const Gpu& gpu) {
+  if (!gpu.is_hopper()) return concat("compute capability ", gpu.major, ".", gpu.minor, ", not 9.0");
+  if (p.dtype != DType::bf16 && p.dtype != DType::f16) return concat("dtype ", name_of(p.dtype));
+  if (std::max(p.d_k, p.d_v) > hopper::kHeadSizes.back()) return concat("head size ", std::max(p.d_k, p.d_v));
+  if (!p.has_pairs()) return "no pair of a query and a key";
+  if (p.outputs.weights.given()) return "weights are asked for";
+  if (p.options.dropout >= 1) return "dropout of 1";
+  if (p.options.alibi.given() && std::max(p.sequences.whole_q, p.sequences.whole_k) >= 1 << 23) {
+    return "ALiBi over distances that f32 does not hold";
+  }
+  if (p.options.softcap && *p.options.softcap > 256) return "a softcap above 256, for which tanh takes more digits";
+  if (p.options.mask.given() && p.options.mask.strides[3] != 1) return "keys of the mask are not side by side";
+  if (p.options.bias.given() && p.options.bias.strides[3] != 1) return "keys of the bias are not side by side";
+  if (std::max({p.sequences.whole_q, p.sequences.whole_k}) > kMostRows) return "more rows than 2^28";
+  if (p.entries() * p.q_heads > kMostRows) return "more heads than 2^28";
+  for (const auto& [name, view] : {std::pair{"q", &p.q}, std::pair{"k", &p.k}, std::pair{"v", &p.v}}) {
+    if (std::string reason = unloadable(name, *view); !reason.empty()) return reason;
+  }
+  return "";
+}
+
+Cut cut_of(const Problem& p, const hopper::Shape& shape, bool few, bool rich) {
+  const int group = static_cast<int>(p.q_heads / p.kv_heads);
+  Cut cut;
+  cut.share = few && group <= kFewRows ? group : 1;
+  cut.heads = static_cast<int>(p.q_heads) / cut.share;
+  cut.entries = static_cast<int>(p.entries());
+  cut.tile_rows = shape.rows() / cut.share * cut.share;
+  cut.blocks = static_cast<int>(ceil_div(p.n_q * cut.share, cut.tile_rows));
+  cut.key_block = shape.keys;
+  cut.aligned = rich && p.options.dropout > 0;
+  if (few && p.n_k > kChunkKeys && !p.sequences.packed()) {
+    cut.chunk = kChunkKeys / shape.keys;
+    cut.chunks = static_cast<int>(ceil_div(p.n_k, kChunkKeys)) + (cut.aligned ? 1 : 0);
+  }
+  const bool uneven = p.sequences.window_left != Window::kUnbounded || p.sequences.window_right != Window::kUnbounded;
+  const std::int64_t head_bytes = (p.d_k + p.d_v) * 2 * p.n_k;
+  if (uneven) cut.section = static_cast<int>(std::clamp<std::int64_t>(kCacheBytes / head_bytes, 1, 1 << 20));
+  cut.section = std::min(cut.section, cut.heads * cut.entries);
+  return cut;
+}
+
+}  // namespace
+
+ForwardWork plan_forward(const Problem& p, const Gpu& gpu, std::vector<std::string>* reasons) {
+  const auto because = [&](const auto&... text) {
+    if (reasons != nullptr) reasons->push_back(concat(text...));
+  };
+  ForwardWork work;
+  describe(p, work.call);
+  work.heads = {p.outputs.heads.data(), p.outputs.saturation_threshold};
+  if (const std::string reason = unfit(p, gpu); !reason.empty()) {
+    because("the plain kernel, which serves everything: ", reason);
+    return work;
+  }
+  const int d = *std::lower_bound(hopper::kHeadSizes.begin(), hopper::kHeadSizes.end(), std::max(p.d_k, p.d_v));
+  const bool rich = is_rich(p);
+  const Statistics statistics = statistics_of(p, rich);
+  const std::int64_t group = p.q_heads / p.kv_heads;
+  const bool few = statistics == Statistics::none && p.n_q * (group <= kFewRows ? group : 1) <= kFewRows;
+  // Tiles of three warpgroups need enough of them to go round.
+  const bool wide = p.n_q >= 2048 || (p.sequences.window_right == Window::kUnbounded && p.n_q >= 384);
+  const bool moments = statistics == Statistics::moments;
+  const Purpose purpose = few                ? Purpose::few
+                          : rich && moments  ? Purpose::rich_moments
+                          : rich             ? Purpose::rich
+                          : wide && !moments ? Purpose::wide
+                                             : Purpose::plain;
+  work.hopper = true;
+  work.processors = gpu.processors;
+  work.choice = {hopper::shape_for(d, purpose), p.dtype == DType::bf16, rich, statistics};
+  work.cut = cut_of(p, work.choice.shape, few, rich);
+  const std::int64_t tiles =
+      std::int64_t{work.cut.blocks} * work.cut.heads * work.cut.entries * work.cut.chunks;
+  if (tiles >= kMostRows) {
+    because("the plain kernel: ", tiles, " tiles are more than 2^28");
+    work.hopper = false;
+    return work;
+  }
+  work.cut.tiles = static_cast<int>(tiles);
+  work.stores_tiles = p.out.dtype == p.dtype && work.cut.share == 1 && unloadable("out", p.out).empty();
+  because("head sizes ", p.d_k, " and ", p.d_v, " by the kernel for ", d);
+  if (rich) because("scores that need more than a mask by position");
+  if (work.cut.share > 1) because("few queries: the ", group, " query heads of a key-value head share a tile");
+  if (work.cut.chunk > 0) because("few queries: chunks of ", kChunkKeys, " keys are tiles of their own, joined in order");
+  return work;
+}
+
+}  // namespace keel::cuda
