@@ -23,21 +23,11 @@ class Fibers {
   // Runs body(lane) in every lane, to its end.
   void run(const std::function<void(int)>& body) {
     body_ = &body;
-    for (int lane = 0; lane < kLanes; ++lane) {
-      stacks_[lane].resize(256 * 1024);
-      getcontext(&contexts_[lane]);
-      contexts_[lane].uc_stack = {.ss_sp = stacks_[lane].data(), .ss_flags = 0, .ss_size = stacks_[lane].size()};
-      contexts_[lane].uc_link = &main_;
-      const auto self = reinterpret_cast<std::uintptr_t>(this);
-      makecontext(&contexts_[lane], reinterpret_cast<void (*)()>(&Fibers::begin), 3, static_cast<unsigned>(self >> 32),
-                  static_cast<unsigned>(self), lane);
-    }
+    for (int lane = 0; lane < kLanes; ++lane) prepare(lane);
     ended_ = 0;
     while (ended_ == 0) {  // a turn: every lane runs to where it meets the others, or to its end
       turn_ += 1;
-      for (int lane = 0; lane < kLanes; ++lane) {
-        swapcontext(&main_, &contexts_[lane]);
-      }
+      for (int lane = 0; lane < kLanes; ++lane) swapcontext(&main_, &contexts_[lane]);
       for (int lane = 1; lane < kLanes && ended_ == 0; ++lane) {
         if (kinds_[lane] != kinds_[0]) fail("lanes wait at different places");
       }
@@ -59,6 +49,16 @@ class Fibers {
   }
 
  private:
+  void prepare(int lane) {
+    stacks_[lane].resize(256 * 1024);
+    getcontext(&contexts_[lane]);
+    contexts_[lane].uc_stack = {.ss_sp = stacks_[lane].data(), .ss_flags = 0, .ss_size = stacks_[lane].size()};
+    contexts_[lane].uc_link = &main_;
+    const auto self = reinterpret_cast<std::uintptr_t>(this);
+    makecontext(&contexts_[lane], reinterpret_cast<void (*)()>(&Fibers::begin), 3, static_cast<unsigned>(self >> 32),
+                static_cast<unsigned>(self), lane);
+  }
+
   static void begin(unsigned high, unsigned low, int lane) {
     auto* const self = reinterpret_cast<Fibers*>(std::uintptr_t{high} << 32 | low);
     (*self->body_)(lane);
