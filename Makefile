@@ -1,4 +1,4 @@
-# Keel's front door: `make` alone lists what there is. The work is done by CMake (see CMakePresets.json for the builds)
+# The entry point: `make` alone lists the targets. The work is done by CMake (see CMakePresets.json for the builds)
 # and scripts/; everything lands in build/.
 
 JOBS := $(shell nproc)
@@ -23,7 +23,7 @@ build: build/build.ninja  ## build the library and the program into build/lib an
 	@cmake --build build -j $(JOBS)
 
 test: build  ## build, then run every test
-	@[ '$(SETUP)' = no ] || scripts/setup.sh browser || echo 'test: no Chromium: no browser will open the report of the lab'
+	@[ '$(SETUP)' = no ] || scripts/setup.sh browser || echo 'test: no Chromium, so the lab report is not opened in a browser'
 	@cmake --build build --target keel_tests -j $(JOBS)
 	@SETUP=$(SETUP) scripts/python.sh environment
 	@ctest --preset release --progress -j $(JOBS)
@@ -35,7 +35,7 @@ test-all: test clang static  ## make test, make clang and make static, and build
 wheel: build  ## build the Python wheel into build/wheel
 	@SETUP=$(SETUP) scripts/python.sh wheel
 
-lab: build  ## build, then run the lab: what the scaling does, measured, and a report to read
+lab: build  ## build, then run the lab: measure what the scaling does and write a report
 	@build/bin/keel lab
 
 bench: build  ## build, then measure speed on this machine
@@ -50,7 +50,7 @@ sanitize: build/asan-ubsan/build.ninja  ## run the tests under the address and u
 tsan: build/tsan/build.ninja  ## run the tests under the thread sanitizer
 	@$(call check,tsan)
 
-clang: build/clang/build.ninja  ## run the tests on what clang makes of Keel, without a warning
+clang: build/clang/build.ninja  ## build with clang, without warnings, and run the tests
 	@$(call check,clang,all)
 
 static: build/static/build.ninja  ## run the tests on static libraries without oneTBB
@@ -72,7 +72,7 @@ format: setup-dev  ## format every C and C++ file
 tidy: setup-dev build  ## check every source with clang-tidy
 	@git ls-files -z 'src/*.cc' 'bench/*.cc' | xargs -0 -P $(JOBS) -n 1 sh -c 'clang-tidy -p build --quiet "$$0" 2>/dev/null'
 
-install: | setup-install  ## install the library and the program below PREFIX; with NN=ON the training layer, with LAB=ON the lab
+install: | setup-install  ## install the library and the program under PREFIX; with NN=ON the training layer, with LAB=ON the lab
 	@echo 'Configuring build/install' && cmake --preset install -DKEEL_BUILD_NN=$(NN) -DKEEL_BUILD_LAB=$(LAB) >/dev/null
 	@cmake --build build/install -j $(JOBS)
 	@cmake --install build/install --prefix '$(PREFIX)'
@@ -97,8 +97,8 @@ ifneq ($(SETUP),no)
 	@scripts/setup.sh dev
 endif
 
-# Configuring happens once; afterwards the build itself notices when a CMakeLists.txt changes. Errors and warnings of CMake
-# come on stderr; the rest of what it says is of no use here.
+# Configuring happens once; afterwards the build itself notices when a CMakeLists.txt changes. CMake's errors and warnings
+# go to stderr; the rest of its output is not needed here.
 
 configure = echo 'Configuring $(@D)' && cmake --preset $(1) >/dev/null
 

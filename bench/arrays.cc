@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::align_val_t kAlignment{64};
 
-// Drawing every element would take longer than the measurements: a stretch is drawn, and repeated. Its length, a prime,
-// shifts it against rows of any size.
+// Drawing every element would take longer than the measurements: one stretch is drawn and repeated. Its prime length
+// shifts it relative to rows of any size.
 constexpr std::int64_t kPattern = 262147;
 
 void repeat(const std::vector<std::byte>& pattern, const Buffer& to) {
@@ -46,7 +46,7 @@ std::int64_t rows_of(const Case& c) { return c.q_heads * c.n_q; }
 
 Buffer::Buffer(std::int64_t bytes)
     : data_(static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), kAlignment))), bytes_(bytes) {
-  std::memset(data_.get(), 1, static_cast<std::size_t>(bytes));  // pages of zeros would all be one page
+  std::memset(data_.get(), 1, static_cast<std::size_t>(bytes));  // pages of zeros would all share one page
 }
 
 void Buffer::Release::operator()(std::byte* memory) const { ::operator delete(memory, kAlignment); }

@@ -15,7 +15,7 @@
 
 namespace keel::bench {
 
-// Memory in the caches' terms: aligned to 64 bytes, written to once so that it is there.
+// Memory aligned to a cache line, 64 bytes, and written to once so that it is resident.
 class Buffer {
  public:
   Buffer() = default;
@@ -31,8 +31,8 @@ class Buffer {
   std::int64_t bytes_ = 0;
 };
 
-// The arrays of all cases. They share memory, an array of each kind and dtype as large as the largest case needs, so
-// that a run costs no more of it than its largest case. Normally distributed values, the same for the same seed.
+// The arrays of all cases. They share memory, one array per kind and dtype as large as the largest case needs, so that
+// a run needs no more than its largest case. Normally distributed values, the same for the same seed.
 class Arrays {
  public:
   Arrays(std::span<const Case> cases, std::uint64_t seed);
@@ -70,7 +70,7 @@ class Call {
   std::array<Partial, 2> parts_;
   TensorView q_, k_, v_;
   MutableTensorView out_;
-  Buffer own_out_, own_lse_;  // a backward pass has a forward result of its own, not shared with other cases
+  Buffer own_out_, own_lse_;  // a backward pass has its own forward result, not shared with other cases
   BackwardInputs inputs_;
   Gradients gradients_;
   Options options_;

@@ -7,12 +7,12 @@
 
 namespace keel::bench {
 
-// What a call is asked to report beside its output.
+// What a call reports besides its output.
 enum class Reports {
   nothing,
   usual,          // lse, max_logit, entropy
   everything,     // all statistics of rows and heads
-  key_sums,       // those alone
+  key_sums,       // only those
   last_key_sums,  // of the last 64 rows
 };
 
@@ -24,15 +24,15 @@ struct Case {
   DType dtype = DType::f32;
   Causal causal = Causal::none;
   Window window = {};
-  bool mask = false;  // a boolean mask (1, 1, n_q, n_k) with an eighth of the keys hidden, here and there
+  bool mask = false;  // a boolean mask (1, 1, n_q, n_k) with a scattered eighth of the keys hidden
   Reports reports = Reports::nothing;
   bool backward = false;    // attention_backward(), with gradients of q, k and v
   bool merge = false;       // merge()
   int threads = 1;          // 0 leaves the number to the planner
-  std::int64_t target = 0;  // SIMD target as Highway counts them; 0 is the best there is
+  std::int64_t target = 0;  // Highway's SIMD target; 0 is the best available
 };
 
-// "4×2048×64 causal", "32/8×1:32768×128": heads, queries (:keys where they differ), head size, and what else is set.
+// "4×2048×64 causal", "32/8×1:32768×128": heads, queries (:keys if they differ), head size, and what else is set.
 std::string text_of(const Case& c);
 
 }  // namespace keel::bench

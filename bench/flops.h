@@ -6,7 +6,7 @@
 
 namespace keel::bench {
 
-// How many scores the masks leave, over all entries, heads and queries: what must be computed, and no more.
+// How many scores the masks leave, over all entries, heads and queries: exactly what must be computed.
 std::int64_t visible_scores(const Problem& problem);
 
 // A visible score takes d_k multiply-adds in q·k and d_v in p·v. The softmax is not counted.

@@ -17,15 +17,15 @@ struct Sampled {
   Call call;
   std::int64_t calls = 1;
 
-  // Seconds a call.
+  // Seconds per call.
   double time() {
     const Stopwatch watch;
     for (std::int64_t i = 0; i < calls; ++i) call();
     return watch.seconds() / static_cast<double>(calls);
   }
 
-  // Chooses `calls` for samples of at least `seconds`. The first call, which may have to find memory and wake threads,
-  // counts only where it is long enough to hide that.
+  // Chooses `calls` for samples of at least `seconds`. The first call, which may have to allocate memory and wake
+  // threads, counts only if it is long enough to hide that.
   void calibrate(double seconds) {
     if (time() > 2 * seconds) return;
     for (double took = time(); took * static_cast<double>(calls) < seconds; took = time()) {
@@ -36,7 +36,7 @@ struct Sampled {
 
 bool by_memory(Metric metric) { return metric == Metric::bandwidth_share || metric == Metric::update_share; }
 
-// Of the yardstick that the row is measured beside.
+// Of the yardstick that the row is compared with.
 double share(const Result& result, double seconds, double yardstick) {
   return (by_memory(result.row.metric) ? result.bytes : result.flops) / seconds / yardstick;
 }
@@ -74,7 +74,7 @@ class Visitor {
     result_.bytes = subject_.call.bytes();
   }
 
-  // The yardsticks of memory sweep the caches between calls; a second call of a sample would find part of its arrays
+  // The memory yardsticks flush the caches between calls; a second call of a sample would find part of its arrays
   // there.
   void calibrate(double sample_seconds) {
     if (by_memory(result_.row.metric)) return;
@@ -135,7 +135,7 @@ std::string obstacle(const Row& row) {
 struct Visited {
   Result* result;
   Visitor visitor;
-  double seconds = 0;  // the last visit took
+  double seconds = 0;  // of the last visit
 
   std::string text() const { return result->row.scenario + " " + text_of(result->row.subject); }
 };
@@ -202,7 +202,7 @@ Measurements measure(const std::vector<Row>& rows, const Procedure& procedure, c
   warm_up(often, procedure, progress);
   const std::int64_t target = procedure.target != 0 ? procedure.target : machine().target_bits.front();
   for (int round = 1; round <= procedure.repeats; ++round) {
-    for (const DType dtype : {DType::f32, DType::f64}) m.yardsticks.fma(dtype, target, 1);  // told by every run
+    for (const DType dtype : {DType::f32, DType::f64}) m.yardsticks.fma(dtype, target, 1);  // reported by every run
     run_round(often, procedure.repeats - round, whole, progress);
   }
   m.seconds = whole.seconds();

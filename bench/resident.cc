@@ -20,7 +20,7 @@ std::optional<std::int64_t> status_bytes(const std::string& name) {
   return std::nullopt;
 }
 
-// Brings the peak that the system remembers down to what is resident now.
+// Resets the peak that the system records to what is resident now.
 bool reset_peak() {
   std::ofstream file("/proc/self/clear_refs");
   file << "5" << std::flush;

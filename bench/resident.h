@@ -6,8 +6,8 @@
 
 namespace keel::bench {
 
-// By how much the process's resident memory rose above where it stood, at its highest, while `work` ran; nothing where
-// the system does not tell. The kernel counts in batches of pages: it is good to some hundred KiB.
+// The peak increase of the process's resident memory while `work` ran; nothing if the system does not report it. The
+// kernel counts in batches of pages, so it is accurate to some hundred KiB.
 std::optional<std::int64_t> resident_growth(const std::function<void()>& work);
 
 }  // namespace keel::bench

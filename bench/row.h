@@ -10,11 +10,11 @@ namespace keel::bench {
 // What a row is judged by.
 enum class Metric {
   peak_share,       // FLOP/s ÷ those of the FMA loop
-  bandwidth_share,  // bytes of k and v a second ÷ those of reading memory
-  update_share,     // bytes read and written a second ÷ those of adding one array to another
+  bandwidth_share,  // bytes of k and v per second ÷ those of reading memory
+  update_share,     // bytes read and written per second ÷ those of adding one array to another
   rate,             // speed ÷ that of the baseline
   speedup,          // the same, where more than 1 is expected
-  cost,             // time ÷ that of the baseline, less 1
+  cost,             // time ÷ that of the baseline, minus 1
   call_seconds,     // time of a call
   extra_bytes,      // memory beyond inputs and outputs
 };
@@ -24,16 +24,16 @@ constexpr bool larger_is_better(Metric metric) {
          metric == Metric::rate || metric == Metric::speedup;
 }
 
-// What an option of the command line must leave as it is, because the row is about it.
+// What a command-line option must not change, because the row is about it.
 enum class About { nothing, dtype, threads, target };
 
 // A line of the table.
 struct Row {
   Case subject;
   Metric metric = Metric::peak_share;
-  std::optional<Case> baseline = {};  // measured before and after the subject, where the metric compares
+  std::optional<Case> baseline = {};  // measured before and after the subject, if the metric compares
   std::string baseline_name = {};     // as in "0.95 of f32"
-  std::optional<double> goal = {};    // at least this, or at most where smaller is better
+  std::optional<double> goal = {};    // at least this, or at most if smaller is better
   About about = About::nothing;
   std::string scenario = {};
 };

@@ -4,7 +4,7 @@
 
 namespace keel::bench {
 
-// Repeats of one number. Quartiles are interpolated between the two values beside them.
+// Repeats of one number. Quartiles are interpolated between the two nearest values.
 struct Summary {
   double median = 0, lower = 0, upper = 0;
   double least = 0, greatest = 0;

@@ -14,8 +14,8 @@ namespace {
 // What is read: far more than the caches hold, within reason.
 constexpr std::int64_t kLeast = std::int64_t{512} << 20, kMost = std::int64_t{2} << 30;
 
-// Runs work(0) … work(threads − 1) at once, a thread each, and returns the seconds from their common start to the last
-// one's end. Threads of our own: the library's pool promises no more than that the work gets done.
+// Runs work(0) … work(threads − 1) at once, one thread each, and returns the seconds from their common start to the
+// last one's end. Uses its own threads: the library's pool promises only that the work gets done.
 double seconds_together(int threads, const std::function<void(int)>& work) {
   std::barrier start(threads), end(threads);
   std::vector<std::thread> others;

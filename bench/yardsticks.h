@@ -10,17 +10,17 @@
 
 namespace keel::bench {
 
-// What the machine can do at most, measured beside what is compared with it. Every measurement is kept.
+// The machine's limits, measured next to what is compared with them. Every measurement is kept.
 class Yardsticks {
  public:
   // A measurement of the FMA rate lasts about `seconds`.
   explicit Yardsticks(double seconds) : seconds_(seconds) {}
 
-  // FLOP/s of fused multiply-adds that touch registers only, on `threads` threads at once. Of the two types that
+  // FLOP/s of fused multiply-adds that touch only registers, on `threads` threads at once. For the two types that
   // kernels accumulate in, f32 and f64.
   double fma(DType dtype, std::int64_t target, int threads);
 
-  // Bytes/s of reading once, front to back, more memory than any cache holds; each thread has a part of its own.
+  // Bytes/s of reading once, front to back, more memory than any cache holds; each thread has its own part.
   double read(std::int64_t target, int threads);
 
   // Bytes/s, read and written together, of adding one half of that memory to the other in place.

@@ -1,5 +1,5 @@
 # What `cmake --install` puts in place: headers, libraries, programs, the CMake package `keel` and the pkg-config file.
-# Nothing installed holds an absolute path, so the tree may be moved.
+# No installed file contains an absolute path, so the tree may be moved.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/keel)
@@ -26,7 +26,7 @@ write_basic_package_version_file(keelConfigVersion.cmake COMPATIBILITY SameMinor
 install(FILES ${PROJECT_BINARY_DIR}/keelConfig.cmake ${PROJECT_BINARY_DIR}/keelConfigVersion.cmake
   DESTINATION ${package_dir})
 
-# A static library leaves its own dependencies to whoever links it.
+# Whoever links a static library also links its dependencies.
 set(pc_private "")
 if(NOT BUILD_SHARED_LIBS)
   install(FILES cmake/KeelHighway.cmake DESTINATION ${package_dir})

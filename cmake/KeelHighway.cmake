@@ -1,5 +1,5 @@
-# keel::highway: Highway, from this build, by its CMake package or by pkg-config, whichever is there; used to build Keel and,
-# by the installed package, to link a static one. Sets keel_highway_FOUND.
+# keel::highway: Highway, from this build, by its CMake package or by pkg-config, whichever is found; used to build Keel and,
+# by the installed package, to link a static library. Sets keel_highway_FOUND.
 set(keel_highway_VERSION 1.0.3)
 if(NOT TARGET keel::highway)
   if(NOT TARGET hwy::hwy AND NOT TARGET hwy)

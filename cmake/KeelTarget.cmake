@@ -1,5 +1,5 @@
-# How Keel's own targets are made. Whatever they need is a property of theirs: nothing reaches the targets of a project that
-# Keel is a part of.
+# How Keel's own targets are defined. Whatever they need is a target property: nothing reaches the targets of a project that
+# includes Keel.
 include(CheckLinkerFlag)
 
 # keel_flags(TARGET): what every target of Keel is compiled with.
@@ -11,10 +11,10 @@ function(keel_flags target)
     CXX_VISIBILITY_PRESET hidden
     VISIBILITY_INLINES_HIDDEN ON
     POSITION_INDEPENDENT_CODE ON
-    UNITY_BUILD OFF)  # a shard is compiled once for each SIMD target
+    UNITY_BUILD OFF)  # a shard is compiled once per SIMD target
   if(PROJECT_IS_TOP_LEVEL)
     target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow)
-  else()  # the other project's flags may ask for warnings that Keel has, or do without what it needs
+  else()  # the other project's flags may enable warnings that Keel triggers, or disable what it needs
     target_compile_options(${target} PRIVATE -w -fexceptions -frtti -fno-fast-math)
   endif()
   if(KEEL_SANITIZE)
@@ -31,7 +31,7 @@ function(keel_folder name)
   keel_flags(keel_${name})
   target_include_directories(keel_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(keel_${name} PUBLIC ${ARG_LINKS})
-  if(NOT PROJECT_IS_TOP_LEVEL)  # libkeel takes the objects; nobody needs the archive
+  if(NOT PROJECT_IS_TOP_LEVEL)  # libkeel takes the objects; the archive is not needed
     set_target_properties(keel_${name} PROPERTIES EXCLUDE_FROM_ALL ON)
   endif()
 endfunction()
@@ -55,7 +55,7 @@ function(keel_library target)
   target_link_libraries(${target} PRIVATE ${ARG_LINKS})
   target_include_directories(${target} INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
   target_compile_features(${target} INTERFACE cxx_std_20)
-  # Before 1.0 a minor version may break, so the minor number belongs to the name that a program asks for.
+  # Before 1.0 a minor version may break, so the minor number is part of the name that a program links.
   set_target_properties(${target} PROPERTIES
     LINKER_LANGUAGE CXX
     VERSION ${PROJECT_VERSION}
@@ -79,7 +79,7 @@ function(keel_library target)
       target_link_options(${target} PRIVATE LINKER:--version-script=${exports})
     endif()
     check_linker_flag(CXX LINKER:--no-undefined KEEL_LINKER_HAS_NO_UNDEFINED)
-    if(KEEL_LINKER_HAS_NO_UNDEFINED AND NOT KEEL_SANITIZE)  # whose run-time library the program brings
+    if(KEEL_LINKER_HAS_NO_UNDEFINED AND NOT KEEL_SANITIZE)  # whose run-time library comes from the program
       target_link_options(${target} PRIVATE LINKER:--no-undefined)
     endif()
   endif()

@@ -1,5 +1,5 @@
 # keel_test(NAME [TOGETHER] SOURCES ... LINKS ...): one GoogleTest program of a tests/ folder, its tests known to CTest by
-# name and run one process each; TOGETHER, as one, since they share something that takes long to set up.
+# name and run in one process each; TOGETHER: in one process, since they share something slow to set up.
 include(GoogleTest)
 function(keel_test name)
   cmake_parse_arguments(ARG "TOGETHER" "" "SOURCES;LINKS" ${ARGN})

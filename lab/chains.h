@@ -10,7 +10,7 @@ namespace keel::lab {
 // The longest chain of operations below a result.
 double depth_of(const nn::Tensor& y);
 
-// The fewest operations from a leaf to a result; infinite where none leads there.
+// The fewest operations from a leaf to a result; infinite if there is no path.
 double path_of(const nn::Tensor& leaf, const nn::Tensor& y);
 
 // How many operations of a name there are below a result.

@@ -29,10 +29,10 @@ class Experiment {
   virtual bool by_name_only() const { return false; }
 };
 
-// All experiments, in the order in which the report reads.
+// All experiments, in the order of the report.
 std::span<const std::unique_ptr<Experiment>> experiments();
 
-// nullptr when there is none of this name.
+// nullptr if there is none of this name.
 const Experiment* find_experiment(const std::string& name);
 
 }  // namespace keel::lab

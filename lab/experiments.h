@@ -4,7 +4,7 @@
 
 #include "lab/experiment.h"
 
-// One maker a file of experiments/.
+// One maker per file of experiments/.
 namespace keel::lab {
 
 std::unique_ptr<Experiment> make_example();

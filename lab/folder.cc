@@ -35,7 +35,7 @@ void Folder::save(const Record& record) const {
 
 std::optional<Record> Folder::load(const Experiment& experiment, const Settings& settings) const {
   const std::string start = fmt::format("{}/{}", path_, experiment.name());
-  // Nothing where the file is missing, or of another run.
+  // Nothing if the file is missing, or from another run.
   const auto read = [&](const std::string& path) -> std::optional<Json> {
     if (!std::filesystem::is_regular_file(path)) return {};
     const io::Buffer bytes = io::read_file(path);

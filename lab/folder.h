@@ -9,15 +9,15 @@
 namespace keel::lab {
 
 // Where a run leaves what it found:
-//   NAME.json            an experiment: its settings, findings, figures and measurements
-//   NAME-times.json      of one that looks at a clock: the same of its times
+//   NAME.json            one experiment: its settings, findings, figures and measurements
+//   NAME-times.json      for one that depends on a clock: the same for its times
 //   NAME-FIGURE.csv      the numbers behind a figure
 //   claims.json, .csv    the ledger
 //   index.html           the report
-// Every file appears whole or not at all. Failures raise keel::Error (ErrorCode::io).
+// Every file appears complete or not at all. Failures raise keel::Error (ErrorCode::io).
 class Folder {
  public:
-  // Made where it is missing. That it can be written to is tried here, before any work.
+  // Created if missing. Checked here to be writable, before any work.
   explicit Folder(std::string path);
 
   void save(const Record& record) const;

@@ -9,15 +9,15 @@
 
 namespace keel::lab {
 
-// How W_Q and W_K begin.
+// How W_Q and W_K are initialised.
 struct Initialisation {
   std::string id;
   std::string name;
   std::string rule;  // variance of a weight, in words
-  // Variance of an entry of W (d_model, d_k); none where q and k are drawn directly.
+  // Variance of an entry of W (d_model, d_k); none if q and k are drawn directly.
   double (*weight_variance)(double d_model, double d_k) = nullptr;
 
-  // Variance of a component of q, the inputs having variance 1.
+  // Variance of a component of q for inputs of variance 1.
   double activation_variance(double d_model, double d_k) const {
     return weight_variance == nullptr ? 1.0 : d_model * weight_variance(d_model, d_k);
   }
@@ -30,11 +30,11 @@ struct Initialisation {
 
 const std::vector<Initialisation>& initialisations();
 
-// The model size that stands behind every initialisation here: GPT-2 small's, 12 heads of 64.
+// The model size assumed by every initialisation here: GPT-2 small's, 12 heads of 64.
 inline constexpr std::int64_t kModelSize = 768;
 
 struct Projection {
-  Matrix x;         // (n, d_model), unit normal; empty where q and k are drawn directly
+  Matrix x;         // (n, d_model), unit normal; empty if q and k are drawn directly
   Matrix w_q, w_k;  // (d_model, d_k); likewise
   Matrix q, k;      // (n, d_k)
 };

@@ -14,7 +14,7 @@ Json to_json(const Figure& figure);
 Json to_json(const Findings& findings);
 Json to_json(const Result& result);  // without its times
 
-// Both raise nlohmann::json::exception where something is missing or of another type.
+// Both raise nlohmann::json::exception if something is missing or of another type.
 Findings findings_from_json(const Json& json);
 Result result_from_json(const Json& json);  // likewise
 

@@ -57,7 +57,7 @@ Matrix multiply_transposed(const Matrix& a, const Matrix& b) {
 }
 
 double dot(std::span<const double> a, std::span<const double> b) {
-  // Several sums at a time: one alone waits for each addition before the next.
+  // Several sums at a time: a single one would wait for each addition before the next.
   std::array<double, 8> sums{};
   std::size_t i = 0;
   for (; i + sums.size() <= a.size(); i += sums.size()) {
@@ -72,7 +72,7 @@ double norm(std::span<const double> values) { return std::sqrt(dot(values, value
 
 Rows measure(const Measure& what) {
   const std::int64_t b = what.sequences, rows = what.q.rows;
-  const Matrix v(what.k.rows, 1);  // the output is not looked at
+  const Matrix v(what.k.rows, 1);  // the output is not used
   Matrix out(rows, 1);
   Rows found;
   const auto reported = [&](std::vector<double>& values) {
@@ -98,7 +98,7 @@ Gradient gradient(const Measure& what, const Matrix& v, const Matrix& dout) {
   const std::int64_t b = what.sequences, rows = what.q.rows;
   const Matrix no_bias(1, 1);
   Options options = options_of(what);
-  if (!options.bias.given()) options.bias = no_bias.input();  // its gradient is that by the scores
+  if (!options.bias.given()) options.bias = no_bias.input();  // its gradient is that with respect to the scores
   Matrix out(rows, v.columns);
   std::vector<double> lse(static_cast<std::size_t>(rows));
   Outputs outputs;
@@ -132,7 +132,7 @@ std::vector<double> softmax(std::span<const double> scores) {
 
 Matrix softmax_jacobian(std::span<const double> scores) {
   // n queries see the same scores and the values are the unit vectors, so every output is p. The i-th unit vector as
-  // the gradient of query i's output asks for the derivatives of weight i alone.
+  // the gradient of query i's output yields the derivatives of weight i alone.
   const auto n = static_cast<std::int64_t>(scores.size());
   const Matrix q(n, 1, std::vector<double>(scores.size(), 1.0)), k(n, 1, {scores.begin(), scores.end()});
   Matrix unit(n, n);

@@ -44,10 +44,10 @@ double dot(std::span<const double> a, std::span<const double> b);
 // √Σ x²
 double norm(std::span<const double> values);
 
-// What keel::attention says of its rows.
+// What keel::attention reports about its rows.
 struct Rows {
   std::vector<double> lse, max_logit, entropy, max_weight, logit_mean, logit_var;
-  Matrix weights;  // only when asked for
+  Matrix weights;  // only on request
 };
 
 // q (n_q, d_k) and k (n_k, d_k); or several sequences below each other, the queries of each seeing its own keys.
@@ -63,7 +63,7 @@ struct Measure {
 };
 Rows measure(const Measure& what);
 
-// Gradients of Σ out·dout by the scores (after scaling) and by q, k and v.
+// Gradients of Σ out·dout with respect to the scores (after scaling), q, k and v.
 struct Gradient {
   Matrix ds, dq, dk, dv;
 };
@@ -72,7 +72,7 @@ Gradient gradient(const Measure& what, const Matrix& v, const Matrix& dout);
 // The softmax of a row of scores, by keel::attention.
 std::vector<double> softmax(std::span<const double> scores);
 
-// Row i: the derivative of weight i by each score, by keel::attention_backward: p_i(δ_ij − p_j).
+// Row i: the derivative of weight i with respect to each score, from keel::attention_backward: p_i(δ_ij − p_j).
 Matrix softmax_jacobian(std::span<const double> scores);
 
 // Its Frobenius norm, from the weights: √(Σp² − 2Σp³ + (Σp²)²).

@@ -7,10 +7,10 @@
 
 namespace keel::lab {
 
-// The nearest number that the dtype has.
+// The nearest number representable in the dtype.
 double rounded(double x, DType dtype);
 
-// The softmax as a textbook writes it, exp(s) / Σ exp(s), in the arithmetic of a dtype: the result of every operation
+// The textbook softmax, exp(s) / Σ exp(s), in the arithmetic of a dtype: the result of every operation
 // is rounded to it. With `shifted`, the largest score is subtracted first.
 std::vector<double> textbook_softmax(std::span<const double> scores, DType dtype, bool shifted);
 

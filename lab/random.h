@@ -6,8 +6,8 @@
 
 namespace keel::lab {
 
-// Random numbers as a function of (seed, stream, place) alone, by Philox: drawn in any order, on any thread, they are
-// the same.
+// Random numbers as a function of (seed, stream, position) alone, by Philox: the same in any order, on any
+// thread.
 class Random {
  public:
   // Streams of different names or repeats are independent.

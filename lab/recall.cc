@@ -12,12 +12,12 @@ namespace {
 
 using nn::Tensor;
 using namespace recall;
-static_assert(kHeads == 2);  // of whose patterns the better is kept
+static_assert(kHeads == 2);  // the better of their patterns is kept
 
 constexpr std::int64_t kLength = kPairs + kQuestions;
 
 // Pre-norm: x + W_O·attention(ln_1(x)), then x + W_2·gelu(W_1·ln_2(x)), one block. LeCun's weights after a norm give q
-// and k components of variance 1, as the documents suppose. There are no positions: what to look up is in the key.
+// and k components of variance 1, as the documents assume. There are no positions: what to look up is in the key.
 class Model : public nn::Module {
  public:
   Model(const RecallSettings& s, nn::Random& random)
@@ -81,7 +81,7 @@ class Model : public nn::Module {
 
 struct Batch {
   Tensor keys, values, labels;        // i64 (B, N)
-  std::vector<std::int64_t> answers;  // (B, questions): where the pair stands
+  std::vector<std::int64_t> answers;  // (B, questions): the pair's position
 };
 
 Batch draw(nn::Random& random, std::int64_t sequences) {
@@ -110,7 +110,7 @@ Batch draw(nn::Random& random, std::int64_t sequences) {
   return {Tensor::of(shape, keys), Tensor::of(shape, values), Tensor::of(shape, labels), std::move(answers)};
 }
 
-// The mean of f over the rows of (B, H, N) that ask.
+// The mean of f over the rows of (B, H, N) with a question.
 template <class F>
 double over_questions(const Tensor& rows, F f) {
   const std::vector<double> all = rows.values();
@@ -154,7 +154,7 @@ Snapshot examine(const Model& model, const Batch& batch) {
   return s;
 }
 
-// What q·k is multiplied by in the end, × √d_k, where that is learned.
+// What q·k is multiplied by in the end, × √d_k, if that is learned.
 std::vector<double> sharpness(const Model& model, const Batch& batch, std::int64_t d_k) {
   const nn::NoGrad off;
   std::vector<double> found;
@@ -172,7 +172,7 @@ std::vector<double> sharpness(const Model& model, const Batch& batch, std::int64
   return found;
 }
 
-// The weights of the first sequence's questions, a head each: (questions, tokens).
+// The weights of the first sequence's questions, one matrix per head: (questions, tokens).
 std::vector<Matrix> patterns(const Model& model, const Batch& batch) {
   const nn::NoGrad off;
   nn::AttentionReport report;

@@ -38,7 +38,7 @@ std::vector<Entry> ledger(const std::vector<Record>& records) {
   Measurements measurements;
   std::set<std::string> experiments;
   for (const Record& record : records) {
-    // With options it is not what the claims speak of: a part of it, or on other data.
+    // With options it is not what the claims are about: only a part of it, or on other data.
     if (!record.settings.options.empty()) continue;
     experiments.insert(record.experiment->name());
     for (const Findings* part : record.result.parts()) {

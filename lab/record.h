@@ -14,8 +14,8 @@ struct Record {
   Result result;
 };
 
-// What makes two runs of an experiment the same run: version of Keel, name, profile, seed, repeats, options; of an
-// option that names a file, what the file holds, whatever its name.
+// What makes two runs of an experiment the same run: version of Keel, name, profile, seed, repeats, options; for an
+// option that names a file, the file's content, whatever its name.
 Json identity(const Experiment& experiment, const Settings& settings);
 
 // NAME.json: everything but the times, so that the same run gives the same bytes.

@@ -14,7 +14,7 @@ struct Overloaded : Case... {
   using Case::operator()...;
 };
 template <class... Case>
-Overloaded(Case...) -> Overloaded<Case...>;  // which clang 14 does not find by itself
+Overloaded(Case...) -> Overloaded<Case...>;  // clang 14 does not deduce it by itself
 
 std::string csv_cell(const Table::Cell& cell) {
   if (const auto* value = std::get_if<double>(&cell)) return std::isnan(*value) ? "" : fmt::format("{}", *value);

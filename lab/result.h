@@ -29,7 +29,7 @@ struct Axis {
   Axis(const char* label_, bool log_ = false) : label(label_), log(log_) {}
 };
 
-// A value with what lies around it; low = high = y where there is nothing to show.
+// A value with its range; low = high = y if there is nothing to show.
 struct Point {
   double x = 0, y = 0, low = 0, high = 0;
 };
@@ -51,7 +51,7 @@ struct Lines {
   std::string band;  // what the bands are: "5 to 95 % of rows"
 };
 
-// One value and bar a category and series; a point's x is the number of its category.
+// One value and bar per category and series; a point's x is the number of its category.
 struct Dots {
   Axis x;
   std::vector<std::string> categories;
@@ -91,12 +91,12 @@ using Body = std::variant<Lines, Dots, Distribution, Heatmap, Table>;
 struct Figure {
   std::string id;     // file name of its numbers, and anchor in the report
   std::string title;  // what it shows
-  std::string text;   // what can be seen in it, in words and numbers: the alternative to looking
+  std::string text;   // what it shows, in words and numbers: the alternative text
   Body body;
 };
 
 struct Findings {
-  std::vector<std::string> findings;  // what came out, a sentence each, with the numbers of this run
+  std::vector<std::string> findings;  // the results, one sentence each, with the numbers of this run
   std::vector<Figure> figures;
   Measurements measurements;
 
@@ -106,14 +106,14 @@ struct Findings {
   void draw(std::string id, std::string title, std::string text, Body body) {
     figures.push_back({std::move(id), std::move(title), std::move(text), std::move(body)});
   }
-  // What was measured under this key.
+  // The value measured under this key.
   double at(const std::string& key) const { return measurements.at(key).value; }
   bool empty() const { return findings.empty() && figures.empty() && measurements.empty(); }
 };
 
 struct Result : Findings {
   std::string settings;  // sizes and repeats, in words
-  Findings times;        // whatever a clock had a part in: the one thing that the same seed does not give again
+  Findings times;        // everything that depends on a clock: all that the same seed does not reproduce
 
   std::array<const Findings*, 2> parts() const { return {this, &times}; }
 };

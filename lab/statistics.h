@@ -17,7 +17,7 @@ double confidence(std::span<const double> values);
 // Linear between order statistics: quantile(x, 0.5) is the median. `values` in any order, at least one.
 double quantile(std::span<const double> values, double q);
 
-// All of `parts`, one after the other.
+// All of `parts`, concatenated.
 std::vector<double> joined(std::span<const std::vector<double>> parts);
 
 // One member of each of `items`.

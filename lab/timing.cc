@@ -10,7 +10,7 @@
 namespace keel::lab {
 namespace {
 
-constexpr double kLong = 0.05;  // seconds: such a call is timed once
+constexpr double kLong = 0.05;  // seconds: a call this long is timed once
 
 double seconds(const std::function<void()>& call) {
   const double start = thread_seconds();

@@ -9,24 +9,24 @@
 
 namespace keel::lab {
 
-// Processor time of the calling thread: what else the machine does has little part in it.
+// Processor time of the calling thread: other load on the machine hardly affects it.
 double thread_seconds();
 
-// Seconds that the calling thread works on one call, the least of some batches; a long one is made once.
+// Processor seconds of one call, the minimum of some batches; a long call is made once.
 double time_of(const std::function<void()>& call);
 
-// What was measured, by round.
+// Measurements by round.
 using Rounds = std::vector<std::vector<double>>;
 
-// The median of rounds, which a disturbance of the machine moves little, under a key; its spread as a standard
-// deviation, from the quartiles. Returns the median.
+// Records the median of rounds, which is robust to disturbances, under a key, with its spread as a standard deviation
+// derived from the quartiles. Returns the median.
 double robust(Findings& times, const std::string& key, std::span<const double> rounds);
 
 // The median, with a band of quartiles.
 Point quartiles(double x, std::span<const double> rounds);
 inline constexpr const char* kQuartiles = "quartiles of rounds";
 
-// The least of rounds: what the work takes when nothing disturbs it.
+// The minimum of rounds: what the work takes undisturbed.
 Point fastest(double x, std::span<const double> rounds);
 
 // Log-log slope of y against x.

@@ -12,17 +12,17 @@ namespace keel::lab {
 struct Settings {
   bool full = false;  // the thorough profile: more repeats, larger sizes
   std::uint64_t seed = 0;
-  std::size_t repeats = 0;                       // of everything that chance has a part in; 0: as the profile has it
-  int threads = 0;                               // 0: all the machine has. Results do not depend on it
+  std::size_t repeats = 0;                       // of everything that involves chance; 0: the profile's number
+  int threads = 0;                               // 0: all that the machine has. Results do not depend on it
   bool brief = false;                            // short training and short sequences: for tests of what surrounds them
-  std::map<std::string, std::string> options{};  // of one experiment alone, by name
-  std::map<std::string, std::string> digests{};  // of the options that name a file: of what it held as the run began
+  std::map<std::string, std::string> options{};  // of one experiment, by name
+  std::map<std::string, std::string> digests{};  // of the files that options name: their content when the run began
 };
 
-// Thrown out of an experiment whose run is to stop.
+// Thrown out of an experiment whose run should stop.
 struct Stopped {};
 
-// Who watches a run. Called from any thread.
+// Observes a run. Called from any thread.
 class Observer {
  public:
   virtual ~Observer() = default;
@@ -30,7 +30,7 @@ class Observer {
   virtual bool stop() const { return false; }
 };
 
-// What an experiment runs on: its settings, threads, and somebody to tell how far it is.
+// What an experiment runs on: its settings, threads, and an observer to report progress to.
 class Work {
  public:
   explicit Work(const Settings& settings) : Work(settings, nobody()) {}
@@ -38,12 +38,12 @@ class Work {
 
   const Settings& settings() const { return settings_; }
 
-  // Throws Stopped where the run is to stop: for a task that takes long.
+  // Throws Stopped if the run should stop: for long tasks.
   void check() const {
     if (observer_.stop()) throw Stopped{};
   }
 
-  // What is done outside of a sweep: `share` of the experiment, of which `part` is behind.
+  // Work done outside a sweep: `share` of the experiment, of which `part` is done.
   void progress(double share, double part) {
     check();
     observer_.progress(done_ + share * part);
@@ -66,11 +66,11 @@ class Work {
   }
 
   // Runs task(i) for i in [0, costs.size()) in any order on the settings' threads; `costs` are relative. The tasks
-  // together are `share` of the experiment. A task writes what it finds to a place of its own; whoever called then
-  // reads those places in order, so that results do not depend on the threads.
+  // together are `share` of the experiment. A task writes its result to its own place; the caller then reads
+  // those places in order, so that results do not depend on the threads.
   void sweep(double share, const std::vector<double>& costs, const std::function<void(std::size_t)>& task);
 
-  // The same one after the other on this thread, for tasks that look at a clock.
+  // The same in sequence on this thread, for tasks that read a clock.
   void in_turn(double share, std::size_t count, const std::function<void(std::size_t)>& task);
 
   // `count` tasks of equal cost.

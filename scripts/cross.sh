@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Compiles libkeel for 64-bit ARM, and the SIMD shards for each of NEON, SVE and SVE2. The headers of Highway and oneTBB are
-# those of this machine, which has no libraries for ARM, so nothing is linked.
+# this machine's; it has no libraries for ARM, so nothing is linked.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# fuzz.sh BUILD SECONDS: runs every fuzzer of a build tree for SECONDS, side by side. A fuzzer starts from the folders named
+# fuzz.sh BUILD SECONDS: runs every fuzzer of a build tree for SECONDS, in parallel. A fuzzer starts from the folders named
 # in its .seeds file and keeps what it learns in BUILD/corpus; an input that breaks something is left in BUILD/findings.
 set -euo pipefail
 build=$1 seconds=$2

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Finds what must not be in a tracked file: a path of somebody's machine, a mark of unfinished work, a merge left half done.
+# Finds what must not be in a tracked file: a path on someone's machine, a mark of unfinished work, a merge left half done.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

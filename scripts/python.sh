@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # The Python package, from what make build has built. Everything lands in build/.
 #
-#   scripts/python.sh environment  makes and fills the virtual environment build/venv, where an index can be reached
-#   scripts/python.sh wheel        makes build/wheel/keel-*.whl
+#   scripts/python.sh environment  creates and fills the virtual environment build/venv, if a package index can be reached
+#   scripts/python.sh wheel        builds build/wheel/keel-*.whl
 #   scripts/python.sh test         also installs it into the virtual environment and runs python/tests there
 #
-# What is up to date is left alone. Without a package index the packages that are missing cannot be had: `wheel` then
+# What is up to date is left alone. Without a package index, missing packages are not available: `wheel` then
 # fails, and `test` says what is left out and succeeds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -31,7 +31,7 @@ print("\n".join(project["build-system"]["requires"] + project["project"]["depend
 PYTHON
 }
 
-# Makes the virtual environment and fills it; fails, with the reason in $why, when there is no index to fill it from.
+# Creates and fills the virtual environment; fails, with the reason in $why, if there is no index to fill it from.
 environment() {
   local wanted
   wanted=$(requirements)
@@ -55,7 +55,7 @@ environment() {
   mv "$venv/wanted.txt" "$venv/requirements.txt"
 }
 
-# True when nothing that the wheel is made of is newer than it.
+# True if nothing that goes into the wheel is newer than it.
 wheel_is_current() {
   [[ -f $wheels/built ]] && [[ -z $(find python/CMakeLists.txt python/src python/keel include pyproject.toml \
     CMakeLists.txt README.md LICENSE build/lib/libkeel.so -newer "$wheels/built" -print -quit) ]]
@@ -87,7 +87,7 @@ case ${1:-} in
       exit 0
     fi
     wheel
-    # Half of the tests beside the other half: two processes.
+    # The tests in two processes, half in each.
     half=(python/tests/test_torch_parity.py python/tests/test_transformers.py)
     "$venv/bin/python" -B -m pytest "${half[@]}" >"$log" 2>&1 &
     others=0

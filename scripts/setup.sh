@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that Keel needs. Silent and quick when they are all there.
+# Installs the Debian packages that Keel needs. Silent and quick if they are all installed.
 #
 #   scripts/setup.sh          what make build, test, lab, bench, sanitize and tsan need
 #   scripts/setup.sh install  what make install needs, and no more
@@ -40,7 +40,7 @@ done
 command -v dpkg-query >/dev/null && command -v apt-get >/dev/null ||
   fail "no apt-get here; install what Debian calls ${packages[*]}, then run make with SETUP=no"
 
-# dpkg-query fails when it does not know one of the names; what it prints about the others still counts.
+# dpkg-query fails if it does not know one of the names; what it prints about the others still counts.
 installed=$(dpkg-query --show --showformat='${db:Status-Status} ${Package}\n' "${packages[@]}" 2>/dev/null || true)
 missing=()
 for package in "${packages[@]}"; do
@@ -61,13 +61,13 @@ trap 'rm -f "$log"' EXIT
 apt() {
   "${as_root[@]}" apt-get --yes --quiet -o DPkg::Lock::Timeout=300 "$@" >"$log" 2>&1
 }
-# The first error that apt-get gave.
+# The first error that apt-get reported.
 complaint() {
   sed --quiet 's/^E: *//p' "$log" | head --lines=1
 }
 
 echo "setup: installing ${missing[*]}"
-# A list that cannot be fetched counts only when the packages then cannot be had: an unrelated source that is down must
+# A list that cannot be fetched matters only if the packages are then unavailable: an unrelated source that is down must
 # not stop the build.
 unreachable=""
 apt -o APT::Update::Error-Mode=any update || unreachable=$(complaint)

@@ -1,5 +1,5 @@
-// The gradients of q, k and v. Five products where the forward pass has two, counted as 2.5 times its FLOPs; bound by
-// the FMA ports like it.
+// The gradients with respect to q, k and v. Five products where the forward pass has two, counted as 2.5 times its
+// FLOPs; bound by the FMA ports as well.
 #include "bench/scenarios/scenarios.h"
 
 namespace keel::bench {

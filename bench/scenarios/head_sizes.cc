@@ -1,4 +1,5 @@
-// The softmax weighs more the smaller a head is; 80 is no multiple of an AVX-512 panel; 256 asks most of the cache.
+// The softmax weighs more the smaller a head is; 80 is not a multiple of an AVX-512 panel; 256 demands most of the
+// cache.
 #include "bench/scenarios/scenarios.h"
 
 namespace keel::bench {

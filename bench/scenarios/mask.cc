@@ -1,4 +1,4 @@
-// A dense mask is read and applied on top of all the work; a window does away with most of it.
+// A dense mask is read and applied on top of all the work; a window avoids most of it.
 #include "bench/scenarios/scenarios.h"
 
 namespace keel::bench {

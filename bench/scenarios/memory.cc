@@ -1,4 +1,4 @@
-// A sequence whose weights would fill 64 GiB. One call, on all the threads there are, since each has scratch memory.
+// A sequence whose weights would fill 64 GiB. One call, on all available threads, since each has scratch memory.
 #include "bench/scenarios/scenarios.h"
 
 namespace keel::bench {

@@ -1,5 +1,5 @@
-// A part joins another in place, as each step of a ring of machines has it. Bound by memory: two elements are read for
-// one that is written, and nothing is used twice.
+// One part is merged into another in place, as in each step of a ring of machines. Bound by memory: two elements are
+// read for each one written, and nothing is used twice.
 #include "bench/scenarios/scenarios.h"
 
 namespace keel::bench {

@@ -12,8 +12,9 @@ constexpr Scenario kScenarios[] = {
     {"decode", "one query over a long cache, as a share of the read bandwidth", decode_rows},
     {"statistics", "what reporting about the softmax costs", statistics_rows},
     {"mask", "what a dense mask costs, and what a window saves", mask_rows},
-    {"small", "the time of a call with next to nothing to do", small_rows},
-    {"backward", "gradients of q, k and v: share of the FMA peak, threads, 16-bit types, memory", backward_rows},
+    {"small", "the time of a call with almost nothing to do", small_rows},
+    {"backward", "gradients with respect to q, k and v: share of the FMA peak, threads, 16-bit types, memory",
+     backward_rows},
     {"merge", "two parts joined in place, as a share of the bandwidth of reading and writing", merge_rows},
     {"memory", "memory beyond inputs and outputs for a long sequence", memory_rows},
 };

@@ -6,18 +6,18 @@
 
 #include "bench/row.h"
 
-// What `keel bench` measures: a file a scenario. Goals are those the kernels were written for, stated for an AVX-512
-// machine. A new scenario is a file here and a line in scenarios.cc.
+// What `keel bench` measures: one file per scenario. Goals are those the kernels were written for, stated for an
+// AVX-512 machine. A new scenario is a file here and a line in scenarios.cc.
 namespace keel::bench {
 
 struct Scenario {
   std::string_view name, about;
-  std::vector<Row> (*rows)(bool quick);  // quick: shorter calls, never other kinds of calls
+  std::vector<Row> (*rows)(bool quick);  // quick: shorter calls, never different kinds of calls
 };
 
 std::span<const Scenario> scenarios();
 
-// Enough heads for a call to be a call, few enough for many of them.
+// Enough heads for a realistic call, few enough to make many of them.
 constexpr std::int64_t heads(bool quick) { return quick ? 2 : 4; }
 
 // Two threads against one.

@@ -1,5 +1,5 @@
 // Bound by what surrounds the kernel: checks, plan, packing of tiles that are mostly empty. The number of threads is
-// the planner's choice, which ought to be the calling one alone.
+// the planner's choice, which should be the calling thread alone.
 #include "bench/scenarios/scenarios.h"
 
 namespace keel::bench {

@@ -1,5 +1,5 @@
-// Against the same call without them. At d = 64 the softmax, where they are made, has the larger share of the time.
-// key_sums take a pass of their own, with the products of q and k and the exponentials again.
+// Against the same call without them. At d = 64 the softmax, where they are computed, has a larger share of the time.
+// key_sums take a separate pass, with the products of q and k and the exponentials again.
 #include "bench/scenarios/scenarios.h"
 
 namespace keel::bench {

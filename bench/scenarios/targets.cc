@@ -1,4 +1,4 @@
-// The same source for another SIMD target, judged by what that target could do.
+// The same source for another SIMD target, judged by what that target can do.
 #include <hwy/targets.h>
 
 #include "bench/scenarios/scenarios.h"

@@ -1,4 +1,4 @@
-// Even tasks, uneven ones, and a single head that must be cut along its rows.
+// Even tasks, uneven ones, and a single head that must be split along its rows.
 #include "bench/scenarios/scenarios.h"
 
 namespace keel::bench {

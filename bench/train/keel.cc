@@ -14,7 +14,7 @@ int main() {
   std::vector<std::int64_t> tokens(kBatch * kContext);
   for (std::int64_t& token : tokens) token = random.below(kVocabulary);
   const Tensor ids = Tensor::of<std::int64_t>({kBatch, kContext}, tokens);
-  for (int c = std::getchar(); c != EOF; c = std::getchar()) {  // one step a byte
+  for (int c = std::getchar(); c != EOF; c = std::getchar()) {  // one step per byte
     const auto start = std::chrono::steady_clock::now();
     const Tensor loss = model.loss(ids, ids);
     loss.backward();

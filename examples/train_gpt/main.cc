@@ -3,8 +3,8 @@
 //   train_gpt TEXT [--layers 4] [--heads 4] [--d-model 128] [--context 128] [--batch 16] [--steps 1000] [--lr 1e-3]
 //             [--dropout 0] [--seed 1] [--checkpoint TEXT.safetensors] [--save-every 100] [--curve FILE]
 //
-// Ctrl-C saves and stops; the same command goes on from there, with the same result as one uninterrupted run. After a
-// crash it goes on from the last checkpoint.
+// Ctrl-C saves and stops; the same command continues from there, with the same result as one uninterrupted run. After
+// a crash it continues from the last checkpoint.
 #include <unistd.h>
 
 #include <cerrno>
@@ -86,7 +86,7 @@ Arguments parse(int argc, char** argv) {
   return a;
 }
 
-// Raises where a file at `path` could not be written: hours of training later would be too late to say so.
+// Raises if a file at `path` could not be written: after hours of training it would be too late.
 void check_writable(const std::string& path) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::absolute(path).parent_path();
@@ -99,7 +99,7 @@ void check_writable(const std::string& path) {
   if (::access(folder.c_str(), W_OK | X_OK) != 0) refuse("a folder to write in", reason());
 }
 
-// How far a run is, on one line of a terminal; nothing elsewhere.
+// Progress of a run, on one line of a terminal; silent elsewhere.
 class Progress {
  public:
   Progress(std::int64_t first, std::int64_t total) : first_(first), total_(total) {}
@@ -110,7 +110,7 @@ class Progress {
     if (!shown_ || now - drawn_ < std::chrono::milliseconds(200)) return;
     drawn_ = now;
     const double elapsed = std::chrono::duration<double>(now - start_).count();
-    const double speed = static_cast<double>(step - first_) / elapsed;  // steps a second
+    const double speed = static_cast<double>(step - first_) / elapsed;  // steps per second
     const auto left = static_cast<long>(static_cast<double>(total_ - step) / speed + 0.5);
     constexpr std::int64_t kWidth = 24;
     const auto done = static_cast<int>(kWidth * step / total_);
@@ -144,10 +144,10 @@ int train(const Arguments& a) {
     run.load(a.checkpoint);
     std::printf("resumed at step %ld from %s\n", static_cast<long>(run.step()), a.checkpoint.c_str());
   }
-  // Each step's loss, a line each, for whoever compares runs.
+  // Each step's loss, one per line, for comparing runs.
   std::FILE* const curve = a.curve.empty() ? nullptr : std::fopen(a.curve.c_str(), "a");
   if (!a.curve.empty() && curve == nullptr) throw std::runtime_error(a.curve + ": expected a file to write, got none");
-  if (curve != nullptr) std::setvbuf(curve, nullptr, _IOLBF, BUFSIZ);  // what was done is there after a crash
+  if (curve != nullptr) std::setvbuf(curve, nullptr, _IOLBF, BUFSIZ);  // survives a crash
 
   std::signal(SIGINT, [](int) { interrupted = 1; });
   std::signal(SIGTERM, [](int) { interrupted = 1; });
@@ -163,11 +163,11 @@ int train(const Arguments& a) {
   if (curve != nullptr) std::fclose(curve);
   run.save(a.checkpoint);
   if (run.step() < a.run.steps) {
-    std::printf("stopped at step %ld; the same command goes on from %s\n", static_cast<long>(run.step()),
+    std::printf("stopped at step %ld; the same command continues from %s\n", static_cast<long>(run.step()),
                 a.checkpoint.c_str());
     return 130;
   }
-  std::printf("held-out loss %.4f nats a character; a bigram model reaches %.4f\n", run.held_out_loss(),
+  std::printf("held-out loss %.4f nats per character; a bigram model reaches %.4f\n", run.held_out_loss(),
               run.bigram_loss());
   for (std::uint64_t i = 0; i < 2; ++i)
     std::printf("--- sample %d\n%s\n", static_cast<int>(i + 1), printable(run.sample(300, 0.8, i)).c_str());

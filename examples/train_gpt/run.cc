@@ -11,8 +11,8 @@ using namespace keel::nn;
 
 namespace {
 
-// `s`, where a run of it is possible. The memory is what it needs at the least: weights, gradients and Adam's two
-// moments; of each token of a batch ten times d_model a layer, and the logits with their gradient.
+// `s`, if such a run is possible. The memory counted is a lower bound: weights, gradients and Adam's two moments; for
+// each token of a batch ten times d_model per layer, and the logits with their gradient.
 const RunSettings& checked(const RunSettings& s, const Text& text) {
   if (text.size() / 10 - 2 < s.context) {
     throw std::runtime_error("the text is too short: expected ten times the context of " + std::to_string(s.context) +
@@ -57,7 +57,7 @@ Run::Run(const RunSettings& s, const Text& text)
 
 double Run::train_step() {
   const std::int64_t now = step();
-  // Far apart, so that no step comes into the numbers of the next.
+  // Far apart, so that no step reaches the numbers of the next.
   const auto place = static_cast<std::uint64_t>(now) << 24;
   Random random(settings_.seed, "batch");
   random.seek(place);

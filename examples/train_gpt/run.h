@@ -14,27 +14,27 @@ struct RunSettings {
   std::uint64_t seed = 1;
 };
 
-// Training came to nothing: a loss or a weight is no number any more.
+// Training failed: a loss or a weight is no longer a number.
 struct Diverged : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 // A model in training. Every step is a function of its number and of what came before, so that a run can stop after any
-// step and go on from its checkpoint as if it had not.
+// step and continue from its checkpoint as if it had not.
 class Run {
  public:
-  // Raises where the text is too short, and std::invalid_argument where this machine's memory is too small.
+  // Raises if the text is too short, and std::invalid_argument if this machine's memory is too small.
   Run(const RunSettings& settings, const Text& text);
 
   std::int64_t step() const { return optimiser_.steps(); }
   std::int64_t tokens_per_step() const { return settings_.batch * settings_.context; }
-  double train_step();     // the loss of the batch it was made on; raises Diverged
+  double train_step();     // the loss of its batch; raises Diverged
   double held_out_loss();  // over the last tenth of the text, which training does not see
   std::string sample(std::int64_t characters, double temperature, std::uint64_t number);
   double bigram_loss() const;
 
-  void save(const std::string& path) const;  // raises Diverged, and leaves what is there
-  void load(const std::string& path);        // raises where the checkpoint is of another run
+  void save(const std::string& path) const;  // raises Diverged, and leaves the old file
+  void load(const std::string& path);        // raises if the checkpoint is from another run
 
  private:
   std::string description() const;

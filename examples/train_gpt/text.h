@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-// Text from a file, fit for a terminal: control characters other than ends of lines and tabs become \xNN.
+// Text from a file, fit for a terminal: control characters other than line ends and tabs become \xNN.
 std::string printable(const std::string& text);
 
-// A text as numbers, one a character (a byte).
+// A text as numbers, one per character (byte).
 class Text {
  public:
   explicit Text(const std::string& path);  // a file of at least two characters
@@ -16,10 +16,10 @@ class Text {
   const std::string& alphabet() const { return alphabet_; }
   std::int64_t size() const { return std::ssize(ids_); }
   std::int64_t vocabulary() const { return std::ssize(alphabet_); }
-  const std::string& digest() const { return digest_; }  // tells one text from another
+  const std::string& digest() const { return digest_; }  // identifies the text
   std::string decode(const std::vector<std::int64_t>& ids) const;
 
-  // Inputs and labels (rows, length), each row from a random place of [begin, end).
+  // Inputs and labels (rows, length), each row from a random position in [begin, end).
   struct Batch {
     keel::nn::Tensor ids, labels;
   };
@@ -27,7 +27,7 @@ class Text {
              std::int64_t end) const;
 
   // Mean −log p of each character of [begin, end) given the one before, by counts over [0, begin), each pair counted
-  // once more than it came: what a bigram model can reach.
+  // once more than it occurred: what a bigram model can reach.
   double bigram_loss(std::int64_t begin, std::int64_t end) const;
 
  private:

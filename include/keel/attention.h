@@ -9,12 +9,11 @@
 //
 // Shapes.  q (B, H_q, N_q, d_k)   k (B, H_kv, N_k, d_k)   v (B, H_kv, N_k, d_v)   out (B, H_q, N_q, d_v)
 // H_q is a multiple of H_kv; query head h reads key-value head ⌊h·H_kv/H_q⌋. q, k and v share one dtype: f64, f32, f16
-// or bf16; out has that dtype too, or f32 where they have 16 bits. Any length and head size, 0 included for lengths;
-// any strides.
+// or bf16; out has that dtype too, or f32 if they have 16 bits. Any length (0 included) and head size; any strides.
 //
 // Order of a score.  s = scale·(q·k) → softcap → + bias → + ALiBi → masks → softmax (with sinks) → dropout → · v
 //
-// Every wrong argument raises keel::Error before anything is computed or written. Same input, same bits: the result
+// Every invalid argument raises keel::Error before anything is computed or written. Same input, same bits: the result
 // depends neither on the number of threads nor on the other rows of the call.
 
 #include <cstdint>
@@ -32,7 +31,7 @@ namespace keel {
 enum class Causal : std::uint8_t {
   none,
   top_left,      // offset 0: query 0 sees key 0 (torch's is_causal)
-  bottom_right,  // offset n_k − n_q: the last query sees the last key (right with a KV cache)
+  bottom_right,  // offset n_k − n_q: the last query sees the last key (the right choice with a KV cache)
 };
 
 // Keys within `left` before and `right` after the diagonal, both inclusive. The diagonal is that of the causal mask, or
@@ -52,12 +51,12 @@ struct Origin {
   std::int64_t n_q = 0, n_k = 0;    // rows of the whole; 0: it ends where the slice ends
 };
 
-// Everything about a call but its tensors. The default is plain attention.
-// (The {} here and below let designated initialisers pass without a warning about the members left out.)
+// Everything about a call except its tensors. The default is plain attention.
+// (The {} here and below avoid warnings about members that designated initialisers leave out.)
 struct Options {
-  // The factor on q·k. A number (1/√d_k when absent), or a tensor (B, H_q, N_q) of any float dtype that replaces it,
-  // each dimension of which may be 1: {1, H, 1} gives each head its temperature (scale = 1/τ), {B, H, N_q} each query
-  // its own.
+  // The factor on q·k. A number (1/√d_k by default), or a tensor (B, H_q, N_q) of any float dtype that replaces it, in
+  // which any dimension may be 1: {1, H, 1} gives each head its temperature (scale = 1/τ), {B, H, N_q} each query its
+  // own.
   std::optional<double> scale{};
   RowView scale_tensor{};
 
@@ -65,8 +64,8 @@ struct Options {
   std::optional<double> softcap{};
 
   // Masks compose: a key is visible where all of them allow it. `mask` is boolean (true = attend); `bias` is added to
-  // the scores (q's dtype or f32), and its −inf masks. Both (B, H_q, N_q, N_k), each dimension of which may be 1 or
-  // have stride 0; they are never expanded.
+  // the scores (q's dtype or f32), and −inf masks. Both are (B, H_q, N_q, N_k), where any dimension may be 1 or have
+  // stride 0; they are never expanded.
   TensorView mask{};
   TensorView bias{};
   Causal causal = Causal::none;
@@ -89,12 +88,12 @@ struct Options {
   // One logit per query head (H_q) that joins the softmax's denominator but has no value: 0 gives softmax₁.
   HeadView sinks{};
 
-  // Each weight is zeroed with this probability, 0 ≤ dropout ≤ 1, the rest divided by 1 − dropout. Which ones is a
-  // function of (seed, entry, head, query, key) alone.
+  // Each weight is zeroed with this probability, 0 ≤ dropout ≤ 1, the rest divided by 1 − dropout. Which ones
+  // depends only on (seed, entry, head, query, key).
   double dropout = 0.0;
   std::uint64_t seed = 0;
 
-  // At most this many threads; 0 means all the machine has.
+  // At most this many threads; 0 means all that the machine has.
   int threads = 0;
 };
 
@@ -108,11 +107,11 @@ struct HeadStatistics {
   std::int64_t rows = 0;          // how many rows see at least one key
 };
 
-// What attention can report beside its output, each computed only when a view is given, and in the same pass but for
-// key_sums.
+// What attention can report besides its output. Each is computed only if a view is given, and in the same pass except
+// for key_sums.
 // Row statistics are (B, H_q, N_q) in f32 (f64 for f64 inputs), `visible` and `logit_count` in i64. A fully masked row
 // has lse and max_logit −inf and 0 in all others. A row with a visible NaN has NaN in all but these two. In logit_mean
-// and logit_var scores at or below −2^64 count as masked: keys that a finite bias (−1e30, the lowest float) masks in
+// and logit_var scores at or below −2^64 count as masked: a finite bias (−1e30, the lowest float) masks such keys in
 // all but name.
 struct Outputs {
   MutableRowView lse{};               // log of the softmax's denominator, sink included: weight = exp(s − lse)
@@ -122,15 +121,15 @@ struct Outputs {
   MutableRowView logit_mean{};        // of the visible scores
   MutableRowView logit_var{};         // of the visible scores (divided by their number)
   MutableRowView visible{};           // how many keys the row sees
-  MutableRowView logit_count{};       // of how many scores logit_mean and logit_var are
+  MutableRowView logit_count{};       // how many scores logit_mean and logit_var cover
   MutableTensorView weights{};        // (B, H_q, N_q, N_k), q's dtype or f32: what multiplies v, dropout included
   std::span<HeadStatistics> heads{};  // entries × H_q of them, entry-major; an entry is a batch entry, or a packed one
   double saturation_threshold = 0.99;
 
-  // Per key, what all rows of its entry give it: Σ_i p_ij, p being the softmax weight before dropout, sinks in the
-  // denominator. (B, H_q, N_k) in f32 (f64 for f64 inputs), from a second pass over q and k. `key_sum_rows` w > 0
-  // counts the last w rows of each entry alone, padding aside. A row with a visible NaN makes the keys that it sees
-  // NaN.
+  // Per key, its total weight over the rows of its entry: Σ_i p_ij, where p is the softmax weight before dropout, with
+  // sinks in the denominator. (B, H_q, N_k) in f32 (f64 for f64 inputs), from a second pass over q and k.
+  // `key_sum_rows` w > 0 counts only the last w rows of each entry, padding excluded. A row with a visible NaN makes
+  // the keys that it sees NaN.
   MutableRowView key_sums{};
   std::int64_t key_sum_rows = 0;
 };
@@ -139,13 +138,13 @@ struct Outputs {
 KEEL_API void attention(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
                         const Options& options = {}, const Outputs& outputs = {});
 
-// What the backward pass starts from: the inputs of the forward call, its two results, and the gradients that arrived.
+// What the backward pass starts from: the inputs of the forward call, its two results, and the incoming gradients.
 struct BackwardInputs {
   TensorView q{}, k{}, v{};
   TensorView out{};   // as attention() returned it
   RowView lse{};      // as attention() returned it
   TensorView dout{};  // gradient of the loss with respect to out: (B, H_q, N_q, d_v), q's dtype or f32
-  RowView dlse{};     // gradient of the loss with respect to lse, where the caller used it; may be left out
+  RowView dlse{};     // gradient of the loss with respect to lse, if the caller used it; may be left out
 };
 
 // Gradients to compute; those without a view cost nothing. dbias and dscale may have size 1 (or stride 0) along any
@@ -158,30 +157,30 @@ struct Gradients {
   bool accumulate = false;             // add to what the views hold instead of overwriting it
 };
 
-// The gradients of attention(); `options` as in the forward call. Of a slice of keys (options.origin), out and lse are
+// The gradients of attention(); `options` as in the forward call. For a slice of keys (options.origin), out and lse are
 // those of all keys, merged, and dq, dbias and dscale are this slice's part of the gradient. dsinks is a sum over rows:
-// ask one slice of keys for it.
+// request it from one slice of keys only.
 KEEL_API void attention_backward(const BackwardInputs& inputs, const Gradients& gradients, const Options& options = {});
 
 // Attention of the same queries over one part of the keys, as attention() reports it.
 struct Partial {
   TensorView out{};  // (B, H, N_q, d_v)
-  RowView lse{};     // (B, H, N_q), as are the statistics, of which those that merge() is asked for are needed
+  RowView lse{};     // (B, H, N_q), as are the statistics; only those requested from merge() are needed
   RowView max_logit{}, entropy{}, max_weight{}, logit_mean{}, logit_var{}, visible{}, logit_count{};
 };
 
 // Joins results over disjoint sets of keys into the result over their union, exactly:
 //   lse = log Σ exp(lse_p)    w_p = exp(lse_p − lse)    out = Σ w_p · out_p
 //   max_logit = max of max_logit_p    entropy = Σ w_p (entropy_p − ln w_p)    max_weight = max of w_p · max_weight_p
-//   visible = Σ visible_p    logit_count = Σ logit_count_p    logit_mean, logit_var: weighed by logit_count_p
-// `outputs` asks for lse and row statistics; weights, heads and key_sums cannot be merged. A statistic needs the same
-// of every part, logit_mean also logit_count, logit_var also logit_mean and logit_count. A part with lse −inf saw no
-// key and counts for nothing.
+//   visible = Σ visible_p    logit_count = Σ logit_count_p    logit_mean, logit_var: weighted by logit_count_p
+// `outputs` may request lse and row statistics; weights, heads and key_sums cannot be merged. Every part must have each
+// requested statistic; logit_mean also needs logit_count, logit_var also logit_mean and logit_count. A part with
+// lse −inf saw no key and is ignored.
 //
 // 16-bit results may be merged from f32 parts, and f32 ones from 16-bit parts. out, lse and each statistic may be
-// exactly the view of the same in a part: merge({acc, next}, acc.out, …) adds to acc in place.
+// exactly the same view as in a part: merge({acc, next}, acc.out, …) adds to acc in place.
 //
-// A sink belongs to no key: give it to one part only, or as a part of its own (out 0, lse = sink).
+// A sink belongs to no key: give it to one part only, or add it as a separate part (out 0, lse = sink).
 KEEL_API void merge(std::span<const Partial> parts, const MutableTensorView& out, const Outputs& outputs = {},
                     int threads = 0);
 
@@ -192,6 +191,6 @@ KEEL_API std::string explain(const TensorView& q, const TensorView& k, const Ten
 KEEL_API std::string explain(const BackwardInputs& inputs, const Gradients& gradients, const Options& options = {});
 
 // "major.minor.patch"
-KEEL_API const char* version();
+[[nodiscard]] KEEL_API const char* version() noexcept;
 
 }  // namespace keel

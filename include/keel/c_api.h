@@ -1,16 +1,16 @@
 #ifndef KEEL_C_API_H_
 #define KEEL_C_API_H_
 
-/* Keel in C. The meaning of every argument is that of keel/attention.h; only the spelling differs.
+/* Keel in C. Every argument means what it means in keel/attention.h; only the spelling differs.
  *
  *   keel_options options = {.size = sizeof(options), .causal = KEEL_CAUSAL_TOP_LEFT};
  *   if (keel_attention(&q, &k, &v, &out, &options, NULL) != KEEL_OK) puts(keel_last_error());
  *
  * Compatibility. A structure with a field `size` begins with it: set it to the structure's sizeof, as above or by
- * KEEL_INIT(&options). 0 is the default of every other field, and later versions only append fields. A library thus
- * takes the structures of a program that was compiled against an older header, and of one compiled against a newer
- * header as long as the fields that it does not know are 0; others it refuses by name. Structures without a size never
- * change; what is `reserved` in them is 0.
+ * KEEL_INIT(&options). 0 is the default of every other field, and later versions only append fields. The
+ * library thus accepts the structures of a program that was compiled against an older header, and of one compiled
+ * against a newer header if the fields it does not know are 0; others it rejects by name. Structures without a size
+ * never change; their `reserved` fields must be 0.
  *
  * Fields that hold an enumeration are int32_t, as the size of an enumeration is the compiler's choice.
  * No exception crosses this interface. */
@@ -26,11 +26,11 @@ extern "C" {
 
 typedef enum keel_status {
   KEEL_OK = 0,
-  KEEL_INVALID_ARGUMENT = 1, /* a wrong argument; nothing was computed or written */
+  KEEL_INVALID_ARGUMENT = 1, /* an invalid argument; nothing was computed or written */
   KEEL_OUT_OF_MEMORY = 2,
   KEEL_INTERNAL = 3,
   KEEL_UNSUPPORTED = 4, /* no backend serves the call; nothing was computed or written */
-  KEEL_WRONG_DTYPE = 5  /* an argument of a dtype that is not taken there; nothing was computed or written */
+  KEEL_WRONG_DTYPE = 5  /* an argument of a dtype not accepted there; nothing was computed or written */
 } keel_status;
 
 typedef enum keel_dtype {
@@ -48,7 +48,7 @@ typedef enum keel_device_kind { KEEL_CPU = 0, KEEL_CUDA = 1, KEEL_EXTENSION = 2 
 
 #define KEEL_UNBOUNDED INT64_MAX
 
-/* Everything at its default: KEEL_INIT(&options), for each structure that begins with its size. */
+/* Sets every field to its default: KEEL_INIT(&options), for any structure that begins with its size. */
 #define KEEL_INIT(object) (memset((object), 0, sizeof(*(object))), (void)((object)->size = sizeof(*(object))))
 
 typedef struct keel_device {
@@ -57,7 +57,7 @@ typedef struct keel_device {
 } keel_device;
 
 /* A view of an array, strides in elements. Tensors use four dimensions (B, H, N, D), rows the first three (B, H, N_q),
- * per-head values and lists (lengths, offsets: KEEL_I64) the first alone; the sizes of the others are 0. A view whose
+ * per-head values and lists (lengths, offsets: KEEL_I64) only the first; the sizes of the others are 0. A view whose
  * fields are all 0 is "not given". */
 typedef struct keel_view {
   void* data;
@@ -68,7 +68,7 @@ typedef struct keel_view {
   uint32_t reserved[5];
 } keel_view;
 
-/* A gap-free C-order array on the CPU; rank is from 1 to 4, any other gives a view that is refused. */
+/* A contiguous C-order array on the CPU; rank is from 1 to 4, any other gives a view that calls reject. */
 KEEL_API keel_view keel_make_view(const void* data, int32_t dtype, int32_t rank, const int64_t* shape);
 
 /* Where q and k stand in a longer problem. */
@@ -79,13 +79,13 @@ typedef struct keel_origin {
 
 typedef struct keel_options {
   uint64_t size;
-  double scale;           /* where has_scale is 1 */
+  double scale;           /* used if has_scale is 1 */
   int32_t has_scale;      /* 0: 1/sqrt(d_k), or scale_tensor */
   int32_t causal;         /* keel_causal */
   keel_view scale_tensor; /* rows */
   double softcap;         /* 0: none */
   keel_view mask, bias;
-  int64_t window_left, window_right; /* where has_window is 1; KEEL_UNBOUNDED: no bound */
+  int64_t window_left, window_right; /* used if has_window is 1; KEEL_UNBOUNDED: no bound */
   int32_t has_window;
   int32_t threads; /* 0: all */
   keel_origin origin;
@@ -139,23 +139,23 @@ KEEL_API keel_status keel_attention(const keel_view* q, const keel_view* k, cons
 KEEL_API keel_status keel_attention_backward(const keel_backward_inputs* inputs, const keel_gradients* gradients,
                                              const keel_options* options);
 
-/* outputs may be NULL; lse and row statistics may be asked for. threads 0: all. */
+/* outputs may be NULL; lse and row statistics may be requested. threads 0: all. */
 KEEL_API keel_status keel_merge(const keel_partial* parts, int64_t count, const keel_view* out,
                                 const keel_outputs* outputs, int32_t threads);
 
 /* How keel_attention or keel_attention_backward would serve this call, as text that is valid until this thread asks
- * again; data is not read, and pointers may be null. NULL where the call would be refused: see keel_last_status. */
+ * again; data is not read, and pointers may be null. NULL if the call would be rejected: see keel_last_status. */
 KEEL_API const char* keel_explain(const keel_view* q, const keel_view* k, const keel_view* v, const keel_view* out,
                                   const keel_options* options, const keel_outputs* outputs);
 KEEL_API const char* keel_explain_backward(const keel_backward_inputs* inputs, const keel_gradients* gradients,
                                            const keel_options* options);
 
-/* From now on the threads of an OpenMP library compute: keel_use_team(GOMP_parallel, omp_get_max_threads); see
+/* From now on an OpenMP library's threads do the work: keel_use_team(GOMP_parallel, omp_get_max_threads); see
  * keel/threads.h. NULL, NULL: Keel's own again. */
 KEEL_API keel_status keel_use_team(void (*run)(void (*work)(void*), void* data, unsigned threads, unsigned flags),
                                    int (*size)(void));
 
-/* The status of this thread's last call, and its message, "" where the call did not fail. Valid until the thread's next
+/* The status of this thread's last call, and its message, "" if the call succeeded. Valid until the thread's next
  * call. */
 KEEL_API keel_status keel_last_status(void);
 KEEL_API const char* keel_last_error(void);

@@ -8,8 +8,8 @@
 
 namespace keel {
 
-// What an array holds. The four floating types are those of q, k, v and the output; `boolean` (one byte, 0 or 1) is for
-// masks, `i64` for counts.
+// The type of an array's elements. The four floating types are for q, k, v and the output; `boolean` (one byte, 0 or 1)
+// is for masks, `i64` for counts.
 enum class DType : std::uint8_t { f64, f32, f16, bf16, boolean, i64 };
 
 // Storage of the two 16-bit types: IEEE binary16, and the upper half of a binary32.
@@ -20,7 +20,7 @@ struct BFloat16 {
   std::uint16_t bits = 0;
 };
 
-constexpr std::int64_t size_of(DType dtype) {
+[[nodiscard]] constexpr std::int64_t size_of(DType dtype) noexcept {
   switch (dtype) {
     case DType::f64:
     case DType::i64:
@@ -36,7 +36,7 @@ constexpr std::int64_t size_of(DType dtype) {
   return 0;
 }
 
-constexpr const char* name_of(DType dtype) {
+[[nodiscard]] constexpr const char* name_of(DType dtype) noexcept {
   switch (dtype) {
     case DType::f64:
       return "f64";
@@ -54,12 +54,14 @@ constexpr const char* name_of(DType dtype) {
   return "unknown";
 }
 
-constexpr bool is_floating(DType dtype) {
+[[nodiscard]] constexpr bool is_floating(DType dtype) noexcept {
   return dtype == DType::f64 || dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16;
 }
 
-// The type sums are kept in, and the type of lse and of the row statistics: f64 for f64, f32 for all others.
-constexpr DType accumulation_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+// The type in which sums are kept, and the type of lse and of the row statistics: f64 for f64, f32 for all others.
+[[nodiscard]] constexpr DType accumulation_dtype(DType dtype) noexcept {
+  return dtype == DType::f64 ? DType::f64 : DType::f32;
+}
 
 // DType of a C++ element type: dtype_of<float> == DType::f32.
 template <class T>
@@ -91,9 +93,11 @@ struct DTypeOf<std::int64_t> {
 template <class T>
 inline constexpr DType dtype_of = DTypeOf<T>::value;
 
-constexpr float to_float(BFloat16 x) { return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16); }
+[[nodiscard]] constexpr float to_float(BFloat16 x) noexcept {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16);
+}
 
-constexpr float to_float(Float16 x) {
+[[nodiscard]] constexpr float to_float(Float16 x) noexcept {
   const std::uint32_t sign = static_cast<std::uint32_t>(x.bits & 0x8000u) << 16;
   const std::uint32_t exponent = (x.bits >> 10) & 0x1Fu;
   const std::uint32_t fraction = x.bits & 0x3FFu;
@@ -105,8 +109,8 @@ constexpr float to_float(Float16 x) {
   return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (fraction << 13));
 }
 
-// Rounds to nearest, ties to even; what is too large becomes infinity, NaN stays NaN. From double in one rounding.
-KEEL_API Float16 to_float16(double x);
-KEEL_API BFloat16 to_bfloat16(double x);
+// Rounds to nearest, ties to even; overflow gives infinity, NaN stays NaN. From double in one rounding.
+[[nodiscard]] KEEL_API Float16 to_float16(double x) noexcept;
+[[nodiscard]] KEEL_API BFloat16 to_bfloat16(double x) noexcept;
 
 }  // namespace keel

@@ -11,12 +11,12 @@
 
 namespace keel {
 
-// Where an array lies. All arrays of a call lie on one device, which computes it; lengths and offsets may lie on the CPU
-// all the same. Nothing is ever copied between devices.
+// Where an array is stored. All arrays of a call are on one device, which computes it; only lengths and offsets may be
+// on the CPU instead. Nothing is ever copied between devices.
 enum class DeviceKind : std::int32_t {
   cpu = 0,
   cuda = 1,
-  extension = 2,  // of a backend that the program brings
+  extension = 2,  // of a backend that the program provides
 };
 struct Device {
   DeviceKind kind = DeviceKind::cpu;
@@ -24,7 +24,7 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
-// A view of an array that somebody else owns: pointer, dtype, shape, strides and device. Strides count elements, may be
+// A view of an array owned by someone else: pointer, dtype, shape, strides and device. Strides count elements, may be
 // of any sign, and 0 repeats along a dimension, so BNHD layouts, packed QKV, slices and broadcasts need no copy.
 // A default-constructed view means "not given".
 template <std::size_t Rank, class Pointer>
@@ -35,11 +35,11 @@ struct BasicView {
   std::array<std::int64_t, Rank> strides{};
   Device device{};
 
-  bool given() const {
+  [[nodiscard]] bool given() const noexcept {
     return data != nullptr || std::any_of(shape.begin(), shape.end(), [](std::int64_t n) { return n != 0; });
   }
 
-  operator BasicView<Rank, const void*>() const requires std::is_same_v<Pointer, void*> {
+  operator BasicView<Rank, const void*>() const noexcept requires std::is_same_v<Pointer, void*> {
     return {data, dtype, shape, strides, device};
   }
 };
@@ -60,38 +60,39 @@ struct ListView : BasicView<1, const void*> {
   ListView(std::convertible_to<std::span<const std::int64_t>> auto const& values)
       : ListView(std::span<const std::int64_t>(values).data(), std::span<const std::int64_t>(values).size()) {}
 
-  bool empty() const { return shape[0] == 0; }
-  std::int64_t size() const { return shape[0]; }
-  std::int64_t operator[](std::int64_t i) const {  // on the CPU
+  [[nodiscard]] bool empty() const noexcept { return shape[0] == 0; }
+  [[nodiscard]] std::int64_t size() const noexcept { return shape[0]; }
+  std::int64_t operator[](std::int64_t i) const noexcept {  // on the CPU
     return static_cast<const std::int64_t*>(data)[i * strides[0]];
   }
 };
 
-// Strides, in elements, of an array stored in C order without gaps.
+// Strides, in elements, of a contiguous C-order array.
 template <std::size_t Rank>
-constexpr std::array<std::int64_t, Rank> contiguous_strides(const std::array<std::int64_t, Rank>& shape) {
+[[nodiscard]] constexpr std::array<std::int64_t, Rank> contiguous_strides(
+    const std::array<std::int64_t, Rank>& shape) noexcept {
   std::array<std::int64_t, Rank> strides{};
   std::int64_t step = 1;
   for (std::size_t i = Rank; i-- > 0;) {
     strides[i] = step;
-    if (__builtin_mul_overflow(step, shape[i], &step)) step = INT64_MAX;  // such a shape is refused by every call
+    if (__builtin_mul_overflow(step, shape[i], &step)) step = INT64_MAX;  // every call rejects such a shape
   }
   return strides;
 }
 
-// A view of a gap-free C-order array: view(q.data(), {B, H, N, D}).
+// A view of a contiguous C-order array: view(q.data(), {B, H, N, D}).
 template <class T>
-auto view(T* data, const std::array<std::int64_t, 4>& shape) {
+[[nodiscard]] auto view(T* data, const std::array<std::int64_t, 4>& shape) noexcept {
   using Pointer = std::conditional_t<std::is_const_v<T>, const void*, void*>;
   return BasicView<4, Pointer>{data, dtype_of<std::remove_const_t<T>>, shape, contiguous_strides(shape)};
 }
 template <class T>
-auto row_view(T* data, const std::array<std::int64_t, 3>& shape) {
+[[nodiscard]] auto row_view(T* data, const std::array<std::int64_t, 3>& shape) noexcept {
   using Pointer = std::conditional_t<std::is_const_v<T>, const void*, void*>;
   return BasicView<3, Pointer>{data, dtype_of<std::remove_const_t<T>>, shape, contiguous_strides(shape)};
 }
 template <class T>
-auto head_view(T* data, std::int64_t heads) {
+[[nodiscard]] auto head_view(T* data, std::int64_t heads) noexcept {
   using Pointer = std::conditional_t<std::is_const_v<T>, const void*, void*>;
   return BasicView<1, Pointer>{data, dtype_of<std::remove_const_t<T>>, {heads}, {1}};
 }

@@ -6,7 +6,7 @@
 
 #include "lab/work.h"
 
-// Attention broken in one line: what changes, what one may predict, what is then seen, and why.
+// Attention broken in one line: what changes, what to predict, what is then seen, and why.
 namespace keel::lab {
 
 // How a quantity of the broken version compares with the healthy one's.
@@ -22,17 +22,17 @@ struct Question {
 struct Observed {
   std::vector<double> healthy, broken;
 
-  // `same` where the means are within 5 % of the larger, or within 4 standard errors of the difference.
+  // `same` if the means are within 5 % of the larger, or within 4 standard errors of the difference.
   Change change() const;
 };
 
-// What look(seed, healthy) sees in both versions, a value a question.
+// What look(seed, healthy) sees in both versions, one value per question.
 std::vector<Observed> over_seeds(std::size_t seeds,
                                  const std::function<std::vector<double>(std::size_t seed, bool healthy)>& look);
 
 struct Break {
   std::string name;           // as in `keel lab break NAME`
-  std::string summary;        // one line, which gives nothing away
+  std::string summary;        // one line, without spoilers
   std::string before, after;  // the line
   std::vector<Question> questions;
   std::function<std::vector<Observed>(Work& work)> run;  // one for each question, in order
@@ -41,10 +41,10 @@ struct Break {
 };
 
 const std::vector<Break>& breaks();
-// nullptr when there is none of this name.
+// nullptr if there is none of this name.
 const Break* find_break(const std::string& name);
 
-// One maker a file.
+// One maker per file.
 Break no_scale();
 Break sqrt_d_model();
 Break mask_before_scale_in_f16();

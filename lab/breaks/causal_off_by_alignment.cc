@@ -58,9 +58,8 @@ Break causal_off_by_alignment() {
                 "Which token of the sequence is query 0 of the four?",
                 "tril() starts its diagonal in the top left corner, where query 0 and key 0 meet."},
       .cause =
-          "With a cache the queries are the last of the sequence, so query i stands at place n_k − n_q + i. A mask "
-          "that "
-          "starts in the top left takes it for place i and hides the keys from there on, the newest of all. With as "
+          "With a cache the queries are the last of the sequence, so query i is at position n_k − n_q + i. A mask that "
+          "starts in the top left takes it for position i and hides the keys from there on, the newest of all. With as "
           "many queries as keys both masks are the same: training and its tests never show it.",
       .fix =
           "Align the mask to the bottom right: Causal::bottom_right in keel::attention; top_left is for sequences that "

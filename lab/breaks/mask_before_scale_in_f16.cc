@@ -35,7 +35,7 @@ struct Inputs {
 
 using Weights = std::vector<double>;  // (kTokens, kTokens)
 
-// By keel::attention on 16 bits, with a boolean mask.
+// With keel::attention in 16 bits, with a boolean mask.
 template <class T>
 Weights healthy(const Inputs& inputs, T (*narrow)(double)) {
   std::vector<T> q, k, weights(static_cast<std::size_t>(kTokens * kTokens)),
@@ -81,7 +81,7 @@ double nan_rows(const Weights& p) {
   return count;
 }
 
-// The share of dV = Pᵀ·dO that is not a number, dO being all ones.
+// The share of dV = Pᵀ·dO that is NaN, with dO all ones.
 double nan_gradient(const Weights& p) {
   double count = 0;
   for (std::int64_t j = 0; j < kTokens; ++j) {
@@ -132,13 +132,11 @@ Break mask_before_scale_in_f16() {
            "bfloat16 holds −1e9, but with 8 bits: a score of 5 less 1e9 is −1e9. What is the softmax of equal scores?"},
       .cause =
           "In float16 −1e9 is −∞. Rows that see a key are fine; in a row that sees none, −∞ − (−∞) is not a number, "
-          "and "
-          "one such row makes the whole gradient at V not a number. In bfloat16 (and float32) −1e9 is finite and "
-          "swallows the scores, so a row that sees no key attends to all masked keys alike, padding and future.",
+          "and one such row makes the whole gradient at V not a number. In bfloat16 (and float32) −1e9 is finite and "
+          "swallows the scores, so a row that sees no key attends to all masked keys equally, padding and future.",
       .fix =
           "Mask by a boolean that the softmax knows of (Options::mask), and let a row without a key be 0, as "
-          "keel::attention "
-          "does. Add no large number.",
+          "keel::attention does. Add no large number.",
   };
 }
 

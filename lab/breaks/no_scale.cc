@@ -29,8 +29,7 @@ Break no_scale() {
                 "dQ = scale · dS · K: the scale that is gone from the scores is gone from the gradient as well."},
       .cause =
           "Without the division the scores have d_k times the variance, so rows begin sharp on keys that chance chose, "
-          "and learning takes "
-          "more steps. The gradient does not vanish: single rows let little through, but what comes "
+          "and learning takes more steps. The gradient does not vanish: single rows let little through, but what comes "
           "through is no longer divided by √d_k either. At d_k = 4 the factor is only 2, which is why small models "
           "hide this.",
       .fix = "Divide by √d_k: the default scale of keel::attention, ScaledDotScore in keel::nn.",

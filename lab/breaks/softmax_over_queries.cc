@@ -41,13 +41,13 @@ double outside(const Matrix& p) {
 Break softmax_over_queries() {
   return {
       .name = "softmax-over-queries",
-      .summary = "The softmax goes along another dimension; eight tokens under a causal mask.",
+      .summary = "The softmax runs along another dimension; eight tokens under a causal mask.",
       .before = "weights = softmax(scores, dim=-1)",
       .after = "weights = softmax(scores, dim=-2)",
       .questions = {{"sum-first", "the sum of the first token's weights"},
                     {"sum-last", "the sum of the last token's weights"},
                     {"outside", "weights that are not between 0 and 1"},
-                    {"future", "the change of the first token's weights when the last token is another"}},
+                    {"future", "the change of the first token's weights when the last token changes"}},
       .run =
           [](Work& work) {
             return over_seeds(kSeeds, [&](std::size_t r, bool healthy) {
@@ -66,9 +66,8 @@ Break softmax_over_queries() {
                 "The denominator of a weight adds up over all queries that see the key. Which of them come later?"},
       .cause =
           "Now each key shares itself out among the queries instead of each query among the keys. Every weight is "
-          "still "
-          "between 0 and 1, so nothing fails; but rows no longer add up to 1 (early tokens fade, late ones swell), and "
-          "the denominator holds the scores of later queries: the future leaks through the mask.",
+          "still between 0 and 1, so nothing fails; but rows no longer add up to 1 (early tokens fade, late ones "
+          "swell), and the denominator holds the scores of later queries: the future leaks through the mask.",
       .fix = "Normalise over the keys, the last dimension of (…, n_q, n_k), and test that rows add up to 1.",
   };
 }

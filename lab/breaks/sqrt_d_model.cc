@@ -29,8 +29,8 @@ Break sqrt_d_model() {
                 "Here heads do not share d_model, so d_k can be larger than it too. Compare d_k = 4 with d_k = 64."},
       .cause =
           "q·k adds d_k products, so its standard deviation is √d_k, whatever d_model is. Divided by √d_model, heads "
-          "smaller than the model begin flatter than they should, larger ones sharper. Training makes up for a "
-          "factor of this size: the weights grow until the scores fit.",
+          "smaller than the model begin flatter than they should, larger ones sharper. Training makes up for a factor "
+          "of this size: the weights grow until the scores fit.",
       .fix = "Divide by the root of the head's size, q.shape[-1], not of the model's.",
   };
 }

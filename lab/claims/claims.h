@@ -7,8 +7,8 @@
 
 #include "lab/json.h"
 
-// The ledger: what the five documents claim, and what the experiments found. A verdict is computed from measurements
-// and from nothing else.
+// The ledger: what the five documents claim, and what the experiments found. A verdict is computed only from
+// measurements.
 namespace keel::lab {
 
 enum class Ruling { holds, holds_if, does_not_hold };
@@ -26,12 +26,12 @@ struct Judgement {
   Verdict verdict;
 };
 
-// Measurements as a claim reads them. It remembers which.
+// Measurements as a claim reads them. It records which.
 class Evidence {
  public:
   explicit Evidence(const Measurements& measurements) : measurements_(measurements) {}
 
-  // Raises keel::Error where nothing was measured under this key.
+  // Raises keel::Error if nothing was measured under this key.
   const Measurement& operator()(const std::string& key);
   const Measurements& used() const { return used_; }
 
@@ -48,7 +48,7 @@ struct Claim {
   std::function<Judgement(Evidence&)> judge;
 };
 
-// In the order of the documents. claims_NNN() are those of one document, a file each.
+// In the order of the documents. claims_NNN() are those of one document, one file per document.
 const std::vector<Claim>& claims();
 std::vector<Claim> claims_000();
 std::vector<Claim> claims_001();

@@ -35,7 +35,7 @@ bool apart(const Measurement& a, const Measurement& b) {
 }
 
 bool printed(double measured, double claimed, int decimals) {
-  // A hair more than half a unit, so that a value that was rounded up or down from the middle agrees either way.
+  // Slightly more than half a unit, so that a value that was rounded up or down from the middle agrees either way.
   return std::abs(measured - claimed) <= 0.5000001 * std::pow(10.0, -decimals);
 }
 
@@ -84,6 +84,16 @@ Judgement judge(const std::vector<Case>& cases, const Spread& spread, const Word
     verdict = {.ruling = Ruling::holds_if, .condition = wording.before + wording.name + either(holding) + wording.unit};
   }
   return {.measured = std::move(measured), .spread = spread.text(), .verdict = std::move(verdict)};
+}
+
+Judgement compare_by_size(Evidence& e, const std::string& what, std::initializer_list<int> sizes,
+                          double (*claimed)(double d_k)) {
+  std::vector<Case> cases;
+  for (const int d : sizes) {
+    const auto& m = e(fmt::format("variance.unit.d{}.{}", d, what));
+    cases.push_back({fmt::format("{}", d), number_text(m.value), agrees(m, claimed(d), kEqual)});
+  }
+  return judge(cases, {e("variance.unit.d64." + what), "d_k = 64"}, kSizeIs);
 }
 
 }  // namespace keel::lab::criteria

@@ -16,8 +16,8 @@ inline constexpr double kOneHot = 0.9;      // "one-hot", "saturated": at least 
 inline constexpr double kZero = 0.01;       // "≈ 0", "vanishes": at most 1 % of what it is compared with
 inline constexpr double kTiny = 0.1;        // "tiny": at most 10 %
 inline constexpr double kCollapsed = 0.05;  // "collapses": entropy of at most 5 % of ln n
-inline constexpr double kAll = 0.9;         // "stable": at least 90 % of runs, or of what can be had
-inline constexpr double kRangeFactor = 2;   // "range": holds all values, and at most twice as wide as they need
+inline constexpr double kAll = 0.9;         // "stable": at least 90 % of runs, or of the maximum
+inline constexpr double kRangeFactor = 2;   // "range": contains all values, and is at most twice as wide as necessary
 
 // |measured − claimed| ≤ tolerance·|claimed|, or within kErrors standard errors.
 bool agrees(const Measurement& m, double claimed, double tolerance);
@@ -35,15 +35,19 @@ Verdict rule(bool holds);
 
 std::string percent(double share);
 
-// A measurement's spread in words: "± 0.12 (64 keys) over 20 seeds", or "exact" where chance has no part.
+// A measurement's spread in words: "± 0.12 (64 keys) over 20 seeds", or "exact" if chance is not involved.
 struct Spread {
   const Measurement& m;
-  std::string of = "";   // the case, where there are several
+  std::string of = "";   // the case, if there are several
   bool percent = false;  // a share, shown as such
   std::string over = "seeds";
   std::string text() const;
 };
 std::string spread_text(const Measurement& m);
+
+// The statistic `what` of q·k for unit normal q and k, at each of several d_k, against claimed(d_k).
+Judgement compare_by_size(Evidence& e, const std::string& what, std::initializer_list<int> sizes,
+                          double (*claimed)(double d_k));
 
 // One measurement against one number.
 Judgement compare(const Measurement& m, double claimed, double tolerance);
@@ -52,14 +56,14 @@ Judgement compare(const Measurement& m, double claimed, double tolerance);
 Judgement shapes(Evidence& evidence, const std::string& key, const std::vector<int>& weights,
                  const std::vector<int>& out);
 
-// A claim looked at in several cases: it holds, holds if one of some cases is given, or does not hold in any.
+// A claim tested in several cases: it holds, holds if one of some cases is given, or does not hold in any.
 struct Case {
   std::string label;
   std::string measured;
   bool holds = false;
 };
-// What was measured reads name + label + unit ("d_k = 16: …", "16 keys: …"), the condition the same of all that hold
-// after `before`.
+// The measurement reads name + label + unit ("d_k = 16: …", "16 keys: …"); the condition is `before` followed by the
+// same for all cases that hold.
 struct Wording {
   std::string before = "", name = "", unit = "";
 };

@@ -79,7 +79,8 @@ std::vector<Claim> claims_000() {
          }
          return judge(cases, {e("softmax.eight.n2"), "2 keys"}, {.before = "the row has ", .unit = " keys"});
        }},
-      {"000-off-diagonal", "softmax", "In such a row the derivative of one weight by another's score is near 0.", "≈ 0",
+      {"000-off-diagonal", "softmax",
+       "In such a row the derivative of one weight with respect to another's score is near 0.", "≈ 0",
        [](Evidence& e) {
          const auto& m = e("softmax.jacobian.eight");
          const double most = 0.25;  // of two equal weights

@@ -37,23 +37,13 @@ std::vector<Claim> claims_001() {
        [](Evidence& e) { return compare(e("variance.unit.d64.mean"), 0, kEqual); }},
       {"001-linear", "variance", "Its variance grows linearly with the dimension.", "Var(q·k) = d_k, 1 to 1024",
        [](Evidence& e) {
-         std::vector<Case> cases;
-         for (const int d : {1, 8, 64, 512, 1024}) {
-           const auto& m = e(fmt::format("variance.unit.d{}.var", d));
-           cases.push_back({fmt::format("{}", d), number_text(m.value), agrees(m, d, kEqual)});
-         }
-         return judge(cases, {e("variance.unit.d64.var"), "d_k = 64"}, kSizeIs);
+         return compare_by_size(e, "var", {1, 8, 64, 512, 1024}, [](double d) { return d; });
        }},
       {"001-deviation", "variance", "At d_k = 64 the standard deviation of the scores is 8.", "8",
        [](Evidence& e) { return compare(e("variance.unit.d64.sd"), 8, kEqual); }},
       {"001-unit", "variance", "Divided by √d_k the scores have unit variance, whatever the dimension.", "1",
        [](Evidence& e) {
-         std::vector<Case> cases;
-         for (const int d : {1, 8, 64, 512, 1024}) {
-           const auto& m = e(fmt::format("variance.unit.d{}.scaled_var", d));
-           cases.push_back({fmt::format("{}", d), number_text(m.value), agrees(m, 1, kEqual)});
-         }
-         return judge(cases, {e("variance.unit.d64.scaled_var"), "d_k = 64"}, kSizeIs);
+         return compare_by_size(e, "scaled_var", {1, 8, 64, 512, 1024}, [](double) { return 1.0; });
        }},
       {"001-normal", "variance", "At a random start the scores are nearly N(0, d_k).", "excess kurtosis ≈ 0",
        [](Evidence& e) {
@@ -107,7 +97,8 @@ std::vector<Claim> claims_001() {
          }
          return judge(cases, {e("entropy.raw.d64.n64"), "64 keys"}, kThereAre);
        }},
-      {"001-jacobian", "softmax", "The derivative of weight i by score j is p_i(δ_ij − p_j).", "the formula",
+      {"001-jacobian", "softmax", "The derivative of weight i with respect to score j is p_i(δ_ij − p_j).",
+       "the formula",
        [](Evidence& e) {
          const auto& m = e("softmax.jacobian.difference_error");
          return Judgement{fmt::format("{} from central differences", number_text(m.value)), spread_text(m),

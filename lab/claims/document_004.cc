@@ -10,7 +10,7 @@ using namespace criteria;
 
 namespace {
 
-// All values lie within ± claimed, and come near enough to it.
+// All values lie within ± claimed, and come close enough to it.
 Judgement range(const Measurement& reach, double claimed) {
   return {fmt::format("[−{0}, {0}]", number_text(reach.value)), spread_text(reach),
           rule(reach.value <= claimed && reach.value * kRangeFactor >= claimed)};

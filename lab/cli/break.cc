@@ -77,7 +77,7 @@ Predictions predictions_from(const std::string& path, const Break& what) {
   return predictions;
 }
 
-// A line of stdin, asked for by `prompt`; nothing at its end.
+// A line of stdin, after printing `prompt`; nothing at the end of input.
 std::optional<std::string> ask(const std::string& prompt) {
   fmt::print("{}", prompt);
   std::fflush(stdout);
@@ -103,8 +103,8 @@ Predictions asked(const Break& what) {
         break;
       }
       if (::isatty(STDIN_FILENO) == 0) {
-        throw Error(ErrorCode::bad_file,
-                    fmt::format("[lab break] stdin: expected less, same or more, got '{}'", io::path_text(answer->substr(0, 60))));
+        throw Error(ErrorCode::bad_file, fmt::format("[lab break] stdin: expected less, same or more, got '{}'",
+                                                     io::path_text(answer->substr(0, 60))));
       }
       fmt::print("  less, same or more, please\n");
     }
@@ -129,7 +129,7 @@ std::vector<Observed> observe(const Break& what, std::uint64_t seed) {
 class BreakIt {
  public:
   void add_to(CLI::App& command) {
-    command.add_option("break", name_, "Which; none: list them")->type_name("NAME")->check(kNotEmpty);
+    command.add_option("break", name_, "Which break; lists them if absent")->type_name("NAME")->check(kNotEmpty);
     auto* file = command.add_option("--predict", predict_, "Predictions from a file, instead of asking")
                      ->type_name("FILE")
                      ->check(kNotEmpty);
@@ -137,7 +137,7 @@ class BreakIt {
     command.add_option("--hints", hints_, "Show this many hints without being asked")
         ->type_name("N")
         ->check(CLI::NonNegativeNumber);
-    command.add_option("--seed", seed_, "Which random numbers")->type_name("N")->check(kNotEmpty);
+    command.add_option("--seed", seed_, "Seed of the random numbers")->type_name("N")->check(kNotEmpty);
     command.add_flag("--json", json_, "Print everything as JSON; asks for nothing");
     command.footer(kExamples);
   }
@@ -192,11 +192,11 @@ class BreakIt {
     fmt::print("\n");
   }
 
-  // Those of --hints at once; then one at a time as long as they are asked for.
+  // Those of --hints at once; then one at a time on request.
   void give_hints(const Break& what) const {
     for (std::size_t i = 0; i < what.hints.size(); ++i) {
       if (i >= hints_) {
-        if (no_predict_ || !predict_.empty()) break;  // nobody is asked
+        if (no_predict_ || !predict_.empty()) break;  // not interactive
         const auto answer = ask("h for a hint, Enter for the cause: ");
         if (!answer || !answer->starts_with('h')) break;
       }

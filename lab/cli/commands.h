@@ -2,7 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
-// The program `keel-lab`, which is what `keel lab` runs. It is a program of its own because it alone needs the training
+// The program `keel-lab`, which is what `keel lab` runs. It is a separate program because only it needs the training
 // layer, and with it a BLAS, which starts threads and takes memory as soon as it is loaded.
 namespace keel::cli {
 

@@ -35,8 +35,8 @@ constexpr const char* kExamples =
     "  keel lab translate            seven kinds of attention in one translation model, about 3 minutes\n"
     "  keel lab translate --say \"the third of may at half past three\" --arm additive\n"
     "\n"
-    "DIR gets index.html (one page that needs no network), a JSON file an experiment and a CSV\n"
-    "file a figure. The same seed gives the same numbers on any number of threads.\n";
+    "DIR gets index.html (one page that needs no network), one JSON file per experiment and one CSV\n"
+    "file per figure. The same seed gives the same numbers on any number of threads.\n";
 
 class Observer : public lab::Observer {
  public:
@@ -48,7 +48,7 @@ class Observer : public lab::Observer {
  private:
   Progress& progress_;
   std::string what_;
-  double from_, to_;  // what this experiment is of the whole run
+  double from_, to_;  // this experiment's share of the whole run
 };
 
 class Lab {
@@ -56,8 +56,8 @@ class Lab {
   void add_to(CLI::App& command) {
     command.add_option("what", what_, "Experiments by name; or 'list', or 'claims'")->type_name("NAME");
     command.add_flag("--full", settings_.full, "The thorough profile: more repeats, longer training");
-    command.add_option("--seed", seed_, "Which random numbers")->type_name("N")->check(kNotEmpty);
-    command.add_option("--repeats", repeats_, "Repeats in place of the profile's, at least 2")
+    command.add_option("--seed", seed_, "Seed of the random numbers")->type_name("N")->check(kNotEmpty);
+    command.add_option("--repeats", repeats_, "Overrides the profile's number of repeats, at least 2")
         ->type_name("N")
         ->check(kNotEmpty);
     command.add_option("--threads", settings_.threads, "At most this many threads; 0 for all")
@@ -70,18 +70,18 @@ class Lab {
     auto* json = command.add_flag("--json", json_, "Print results as JSON");
     command.add_flag("-q,--quiet", quiet_, "Print nothing")->excludes(json);
     command
-        .add_option("--data", options_["data"], "translate: your own pairs, two columns of UTF-8 with a tab between")
+        .add_option("--data", options_["data"], "translate: your own pairs, two columns of UTF-8 separated by a tab")
         ->type_name("FILE")
         ->check(kNotEmpty);
     command
         .add_option("--vocabulary", options_["vocabulary"],
-                    "translate: words, bpe, or auto by how many words there are")
+                    "translate: words, bpe, or auto, which depends on the number of words")
         ->type_name("KIND")
         ->check(kNotEmpty);
-    command.add_option("--arm", options_["arm"], "translate: this kind of attention alone")
+    command.add_option("--arm", options_["arm"], "translate: only this kind of attention")
         ->type_name("ARM")
         ->check(kNotEmpty);
-    command.add_option("--say", say_, "translate: translate this with one arm, and show what it looks at")
+    command.add_option("--say", say_, "translate: translate this with one arm, and show what it attends to")
         ->type_name("TEXT")
         ->check(kNotEmpty);
     command.footer(kExamples);
@@ -119,7 +119,7 @@ class Lab {
     return static_cast<std::size_t>(n);
   }
 
-  // Those that were given; they are for one experiment, which is then named alone.
+  // The options given; they are for one experiment, which must then be the only one named.
   void take_options() {
     for (const auto& [name, value] : options_) {
       if (!value.empty()) settings_.options[name] = value;
@@ -127,20 +127,20 @@ class Lab {
     if (settings_.options.empty() && say_.empty()) return;
     if (what_ != std::vector<std::string>{"translate"}) {
       const std::string option = say_.empty() ? "--" + settings_.options.begin()->first : "--say";
-      throw CLI::ValidationError(option, "expected 'translate' alone beside it, as in keel lab translate " + option);
+      throw CLI::ValidationError(option, "expected only 'translate' with it, as in keel lab translate " + option);
     }
     lab::translate::TranslateOptions{settings_};
     lab::translate::TranslateOptions::take_digests(settings_);
   }
 
-  // What an experiment runs with: the options of another are not for it.
+  // What an experiment runs with, without the options of another.
   lab::Settings settings_of(const Experiment& experiment) const {
     lab::Settings own = settings_;
     if (!experiment.by_name_only()) own.options.clear();
     return own;
   }
 
-  // In the order of the report; when none is named, all that are not run by name only.
+  // In the order of the report; if none is named, all except those that run by name only.
   static std::vector<const Experiment*> named(const std::vector<std::string>& names) {
     std::vector<const Experiment*> chosen;
     std::string known;
@@ -170,7 +170,7 @@ class Lab {
   }
 
   // Runs what is chosen, or with `again` false only what the folder does not hold yet. The folder is up to date after
-  // each experiment. Returns everything that belongs to this run: what was chosen, and what the folder holds beside it.
+  // each experiment. Returns everything that belongs to this run: what was chosen, and what else the folder holds.
   std::vector<Record> run(const std::vector<const Experiment*>& chosen, const lab::Folder& folder, bool again) const {
     std::vector<Record> records;
     std::vector<const Experiment*> due;
@@ -219,7 +219,7 @@ class Lab {
     records.insert(at, std::move(record));
   }
 
-  // Having said what there is to read.
+  // After saying what there is to read.
   [[noreturn]] static void stop(std::size_t finished, std::size_t due, const lab::Folder& folder) {
     std::string where;
     if (finished > 0) where = fmt::format(", their results are in {}", folder.report_path());
@@ -308,7 +308,7 @@ class Lab {
     for (const auto& e : lab::experiments()) {
       const bool there =
           std::any_of(records.begin(), records.end(), [&](const Record& r) { return r.experiment == e.get(); });
-      if (!there) fmt::print("Not run, since it takes minutes of its own: keel lab {}\n", e->name());
+      if (!there) fmt::print("Not run, since it alone takes minutes: keel lab {}\n", e->name());
     }
   }
 

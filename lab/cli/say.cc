@@ -24,7 +24,7 @@ using namespace lab::translate;
 constexpr const char* kDefaultArm = "scaled-64";
 constexpr std::size_t kWidth = 100;
 
-// Darker is more; a weight below a twentieth is left blank.
+// Darker means more; a weight below a twentieth is left blank.
 const char* shade(double weight) {
   constexpr const char* kShades[] = {" ", "░", "▒", "▓", "█"};
   return weight < 0.05   ? kShades[0]
@@ -39,7 +39,7 @@ std::string padded(const std::string& text, std::size_t width, bool right) {
   return right ? space + text : text + space;
 }
 
-// A line a target word under a line of the source words; several blocks where those are too many for one line.
+// One line per target word under a line of the source words; several blocks if those are too many for one line.
 void print_map(const Said& said) {
   std::size_t margin = 0;
   for (const std::string& word : said.target) margin = std::max(margin, io::characters_in(word));
@@ -115,7 +115,7 @@ void say(const SayRequest& request) {
   const std::string source = joined(words_of(request.sentence)), target = joined(said.translation);
   std::vector<lab::Figure> figures;
   if (!said.weights.empty()) {
-    figures.push_back({"map", arm.name, "What each target word looked at.", said.heatmap()});
+    figures.push_back({"map", arm.name, "What each target word attended to.", said.heatmap()});
   }
   io::write_file(
       page, lab::figure_page(
@@ -129,7 +129,7 @@ void say(const SayRequest& request) {
   fmt::print("{}\n", bold(target));
   for (const std::string& word : said.unknown) fmt::print("  '{}' is not in the vocabulary\n", word);
   if (said.weights.empty())
-    fmt::print("\n{} looks at nothing: there is no heatmap\n", arm.name);
+    fmt::print("\n{} has no attention, so there is no heatmap\n", arm.name);
   else
     print_map(said);
   fmt::print("{}, as a page: {}\n", arm.name, page);

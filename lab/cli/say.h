@@ -12,8 +12,8 @@ struct SayRequest {
   bool json = false, quiet = false;
 };
 
-// keel lab translate --say: translates a sentence with one arm, which is trained first where the folder does not have
-// it, prints what it looked at, and leaves the same as a page in the folder.
+// keel lab translate --say: translates a sentence with one arm, which is trained first if the folder does not have
+// it, prints what it attended to, and leaves the same as a page in the folder.
 void say(const SayRequest& request);
 
 }  // namespace keel::cli

@@ -56,10 +56,10 @@ std::vector<double> over(const std::vector<Trained>& runs, const std::function<d
   return values;
 }
 
-// Mean loss over the whole run: low for what learns soon and ends low.
+// Mean loss over the whole run: low for a run that learns early and ends low.
 double area(const Trained& run) { return mean(column(run.snapshots, &Snapshot::loss)); }
 
-// What a learning rate is chosen by: how many runs reach the target, then the mean loss.
+// How a learning rate is chosen: how many runs reach the target, then the mean loss.
 struct Tried {
   double area = 0, reached = 0;
 };
@@ -133,7 +133,7 @@ class Ablation : public Experiment {
                            .stream = fmt::format("ablation/{}/d{}/{}", part, cell.setting.d, r)});
     };
 
-    // The learning rate of each setting, on seeds of their own; then that rate on others.
+    // The learning rate of each setting, on separate seeds; then that rate on others.
     std::vector<Cell> sweep, chosen;
     for (const Setting& s : settings) {
       for (const double lr : rates) sweep.push_back({s, lr});
@@ -154,13 +154,10 @@ class Ablation : public Experiment {
 
     Result result;
     result.settings = fmt::format(
-        "Key–value lookup: {} pairs and {} questions a sequence, {} keys, {} values; one pre-norm block, d_model {}, "
-        "{} "
-        "heads of d_k, LeCun's weights; Adam, {} steps of {} sequences, measured on {} others. Learning rate from {:g} "
-        "to "
-        "{:g}: of {} the one at which most runs reach the target, then by mean loss, over {} seeds; then {} other "
-        "seeds. "
-        "Target: half of chance, {:.2f} nats.",
+        "Key–value lookup: {} pairs and {} questions per sequence, {} keys, {} values; one pre-norm block, d_model {}, "
+        "{} heads of d_k, LeCun's weights; Adam, {} steps of {} sequences, measured on {} others. Learning rate from "
+        "{:g} to {:g}: of {} the one at which most runs reach the target, then by mean loss, over {} seeds; then {} "
+        "other seeds. Target: half of chance, {:.2f} nats.",
         recall::kPairs, recall::kQuestions, recall::kKeys, recall::kValues, recall::kModel, recall::kHeads, steps,
         recall::kBatch, recall::kExamined, rates.front(), rates.back(), rates.size(), tries, seeds, target());
     for (std::size_t i = 0; i < chosen.size(); ++i) {
@@ -194,7 +191,7 @@ class Ablation : public Experiment {
                             at("scaled", d, "start.max_weight"), d);
     }
     result.findings.push_back(
-        fmt::format("Unscaled and with a learning rate of its own, the model says {:.0f} % of values right at d_k = 64 "
+        fmt::format("Unscaled and with its own learning rate, the model gets {:.0f} % of values right at d_k = 64 "
                     "(scaled {:.0f} %). Steps to the target as a multiple of scaled: {}.",
                     100 * at("raw", 64, "accuracy"), 100 * at("scaled", 64, "accuracy"), slower));
     result.findings.push_back(fmt::format("Largest weight of a row before the first step: {}.", starts));
@@ -202,9 +199,8 @@ class Ablation : public Experiment {
         fmt::format("Norm of the gradient at W_Q at the first step, d_k = 64: {:.2f} unscaled, {:.2f} scaled.",
                     at("raw", 64, "start.dw_q"), at("scaled", 64, "start.dw_q")));
     result.findings.push_back(
-        fmt::format("The best learning rate at d_k = 64 is {:g} unscaled and {:g} scaled. √d_model = √{} in place of "
-                    "√d_k takes {:.2f} "
-                    "times the steps at d_k = 4 and {:.2f} at 64; a learned τ {:.2f} and {:.2f}.",
+        fmt::format("The best learning rate at d_k = 64 is {:g} unscaled and {:g} scaled. √d_model = √{} instead of "
+                    "√d_k takes {:.2f} times the steps at d_k = 4 and {:.2f} at 64; a learned τ {:.2f} and {:.2f}.",
                     at("raw", 64, "lr"), at("scaled", 64, "lr"), recall::kModel, at("model", 4, "slower"),
                     at("model", 64, "slower"), at("learned", 4, "slower"), at("learned", 64, "slower")));
   }

@@ -24,7 +24,7 @@ Table matrix_table(const std::string& corner, const Matrix& m, const std::string
   return table;
 }
 
-// The exercise of 003: three tokens, d_k = 2, as one does it on paper; Keel's result beside it.
+// The exercise of 003: three tokens, d_k = 2, as done on paper; Keel's result next to it.
 void three_tokens(Result& result) {
   const Matrix q(3, 2, {1, 0, 0, 1, 1, 1}), k(3, 2, {1, 0, 0, 1, 0.5, 0.5}), v = k;
   Matrix s(3, 3), scaled(3, 3), e(3, 3), p(3, 3), o(3, 2);
@@ -63,16 +63,16 @@ void three_tokens(Result& result) {
     for (std::int64_t j = 0; j < 3; ++j) result.exact(fmt::format("example.weight.{}.{}", i, j), rows.weights.at(i, j));
     for (std::int64_t c = 0; c < 2; ++c) result.exact(fmt::format("example.output.{}.{}", i, c), out.at(i, c));
   }
-  result.findings.push_back(fmt::format(
-      "Token 1 gives itself {:.4f}, token 2 {:.4f} and token 3 {:.4f}. Token 3 has the same score for all and so "
-      "weights of {:.4f} each. Paper and Keel agree to {:.0e}.",
-      rows.weights.at(0, 0), rows.weights.at(0, 1), rows.weights.at(0, 2), rows.weights.at(2, 0), apart));
+  result.findings.push_back(
+      fmt::format("Token 1 gives itself {:.4f}, token 2 {:.4f} and token 3 {:.4f}. Token 3 has the same score for all "
+                  "and so weights of {:.4f} each. Paper and Keel agree to {:.0e}.",
+                  rows.weights.at(0, 0), rows.weights.at(0, 1), rows.weights.at(0, 2), rows.weights.at(2, 0), apart));
   const auto add = [&](const char* id, const char* title, const char* text, Table table) {
     result.draw(id, title, text, std::move(table));
   };
   add("q", "Given: Q", "Three tokens, d_k = 2.", matrix_table("Q", q, "component"));
   add("k", "Given: K = V", "Keys and values are the same here.", matrix_table("K = V", k, "component"));
-  add("scores", "1. Scores S = QKᵀ", "Token i's query with token j's key: multiply by component and add.",
+  add("scores", "1. Scores S = QKᵀ", "Token i's query with token j's key: multiply componentwise and add.",
       matrix_table("S", s, "key"));
   add("scaled", "2. Divide by √d_k = √2 = 1.4142", "Each score divided by the same number.",
       matrix_table("S / √2", scaled, "key"));
@@ -94,7 +94,7 @@ Heatmap causal_picture(const Matrix& weights) {
   return picture;
 }
 
-// 003's causal mask on four tokens, Q = K = V drawn at random, d_k = 64; and 004's −1e9 in its place.
+// 003's causal mask on four tokens, Q = K = V drawn at random, d_k = 64; and 004's −1e9 instead.
 void causal(Work& work, Result& result) {
   constexpr std::int64_t kTokens = 4, kSize = 64;
   const std::size_t repeats = work.repeats(10, 100);
@@ -145,28 +145,25 @@ void causal(Work& work, Result& result) {
     result.exact(fmt::format("example.causal.visible.{}", i), static_cast<double>(visible[i]));
   }
   const double apart = result.at("example.causal.big_apart");
-  result.findings.push_back(
-      fmt::format("Under the causal mask token i sees {}, {}, {} and {} keys. Adding −1e9 instead gives {} weights, "
-                  "but a row with every "
-                  "key masked that way still attends, {:.2f} to its first choice, where a mask gives 0.",
-                  visible[0], visible[1], visible[2], visible[3],
-                  apart == 0 ? "exactly the same" : fmt::format("to {:.0e} the same", apart),
-                  result.at("example.causal.blind_max_weight")));
-  result.draw(
-      "causal", "The causal mask on four tokens (Q = K = V, d_k = 64)",
-      fmt::format("Lower triangle; cells above the diagonal are masked. Token 0 sees itself alone (weight 1); token 3 "
-                  "sees all four and gives itself {:.3f}: with Q = K each token is most like itself.",
-                  found[0][0].weights.back()),
-      causal_picture(Matrix(kTokens, kTokens, found[0][0].weights)));
+  result.findings.push_back(fmt::format(
+      "Under the causal mask token i sees {}, {}, {} and {} keys. Adding −1e9 instead gives {} weights, but a row with "
+      "every key masked that way still attends, {:.2f} to its first choice, where a mask gives 0.",
+      visible[0], visible[1], visible[2], visible[3],
+      apart == 0 ? "exactly the same" : fmt::format("the same (to {:.0e})", apart),
+      result.at("example.causal.blind_max_weight")));
+  result.draw("causal", "The causal mask on four tokens (Q = K = V, d_k = 64)",
+              fmt::format("Lower triangle; cells above the diagonal are masked. Token 0 sees only itself (weight 1); "
+                          "token 3 sees all four and gives itself {:.3f}: with Q = K each token is most like itself.",
+                          found[0][0].weights.back()),
+              causal_picture(Matrix(kTokens, kTokens, found[0][0].weights)));
   Random random(work.settings().seed, "example/causal/independent");
   const Matrix q = normal_matrix(random, 8, kSize), k = normal_matrix(random, 8, kSize);
   const Matrix p = measure({.q = q, .k = k, .weights = true, .causal = Causal::top_left}).weights;
-  result.draw(
-      "causal-independent", "The same on eight tokens with Q and K drawn apart",
-      fmt::format("Lower triangle; row i spreads its attention over i + 1 keys. The last row's weights run from {:.3f} "
-                  "to {:.3f}.",
-                  quantile(p.row(7), 0), quantile(p.row(7), 1)),
-      causal_picture(p));
+  result.draw("causal-independent", "The same on eight tokens with Q and K drawn independently",
+              fmt::format("Lower triangle; row i spreads its attention over i + 1 keys. The last row's weights run "
+                          "from {:.3f} to {:.3f}.",
+                          quantile(p.row(7), 0), quantile(p.row(7), 1)),
+              causal_picture(p));
 }
 
 // 003's own test: shapes (2, 5, 64), (2, 7, 64), (2, 7, 32), in its dtype, f32. Rows of weights add up to 1.

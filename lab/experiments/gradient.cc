@@ -13,14 +13,14 @@ namespace {
 
 constexpr std::array<std::int64_t, 4> kSizes = {4, 16, 64, 256};
 constexpr std::array<std::int64_t, 4> kLengths = {4, 16, 64, 256};
-constexpr std::int64_t kTokens = 64;  // where the number of keys is not the question
+constexpr std::int64_t kTokens = 64;  // where the number of keys does not vary
 constexpr double kDead = 0.01;        // a row whose Jacobian is below this share of an even row's passes nothing on
 constexpr const char* kBand = "one standard deviation over seeds";
 
 std::size_t repeats_of(const Work& work) { return work.repeats(8, 40); }
 
 // One layer, one head, first step, a batch of at least 64 tokens: X → Q, K, V → out, and a gradient of unit normal
-// numbers at out. Norms of what arrives at each place.
+// numbers at out. Norms of the gradient at each point.
 struct Norms {
   double ds = 0, dq = 0, dk = 0, dv = 0, dw_q = 0, dw_k = 0, dw_v = 0, dx = 0;
 };
@@ -142,7 +142,7 @@ void draw_sizes(Result& result, const std::vector<Cell>& cells, const std::vecto
       without.points.push_back(measured(result, x, fmt::format("gradient.raw.{}.{}", cell.key(), id)));
       with.points.push_back(measured(result, x, fmt::format("gradient.scaled.{}.{}", cell.key(), id)));
     }
-    if (id != "dk" && id != "dw_k") ratios.push_back(std::move(ratio));  // as those of q
+    if (id != "dk" && id != "dw_k") ratios.push_back(std::move(ratio));  // like those of q
     if (id != "ds" && id != "dw_q" && id != "dw_v") continue;
     norms.push_back(std::move(without));
     norms.push_back(std::move(with));
@@ -160,37 +160,31 @@ void draw_sizes(Result& result, const std::vector<Cell>& cells, const std::vecto
     even.points.push_back({x, even_jacobian(kTokens), even_jacobian(kTokens), even_jacobian(kTokens)});
   }
   const auto ratio = [&](const char* id) { return result.at(fmt::format("gradient.ratio.lecun.d64.n64.{}", id)); };
-  result.findings.push_back(
-      fmt::format("Removing the scaling at d_k = 64 and 64 keys does not bring the first step's gradient to zero: dW_Q "
-                  "becomes {:.1f} times "
-                  "as large, dW_K {:.1f}, dW_V {:.1f}; the gradient by the scores {:.1f}.",
-                  ratio("dw_q"), ratio("dw_k"), ratio("dw_v"), ratio("ds")));
+  result.findings.push_back(fmt::format(
+      "Removing the scaling at d_k = 64 and 64 keys does not bring the first step's gradient to zero: dW_Q becomes "
+      "{:.1f} times as large, dW_K {:.1f}, dW_V {:.1f}; the gradient with respect to the scores {:.1f}.",
+      ratio("dw_q"), ratio("dw_k"), ratio("dw_v"), ratio("ds")));
   result.findings.push_back(
       "Part of that is the factor itself: dQ = scale · dS · K, so dividing the scores by √d_k also divides what "
-      "reaches Q, K "
-      "and their projections. The gradient by the scores, dS, is free of it.");
+      "reaches Q, K and their projections. The gradient with respect to the scores, dS, is free of it.");
   result.findings.push_back(fmt::format(
       "What vanishes is the gradient of single rows. Unscaled, {:.0f} % of rows at d_k = 64 and {:.0f} % at d_k = 256 "
-      "let "
-      "through less than a hundredth of what an even row would; scaled, {:.0f} % and {:.0f} %.",
+      "let through less than a hundredth of what an even row would; scaled, {:.0f} % and {:.0f} %.",
       100 * result.at("gradient.dead.raw.lecun.d64.n64"), 100 * result.at("gradient.dead.raw.lecun.d256.n64"),
       100 * result.at("gradient.dead.scaled.lecun.d64.n64"), 100 * result.at("gradient.dead.scaled.lecun.d256.n64")));
   result.draw("ratio", "Gradient at step 1: unscaled ÷ scaled, against d_k",
               fmt::format("Above 1 the unscaled gradient is the larger. At d_k = 64: dS {:.2f}, dQ {:.2f}, dV {:.2f}, "
-                          "dW_Q {:.2f}, dW_V "
-                          "{:.2f}, dX {:.2f}.",
+                          "dW_Q {:.2f}, dW_V {:.2f}, dX {:.2f}.",
                           ratio("ds"), ratio("dq"), ratio("dv"), ratio("dw_q"), ratio("dw_v"), ratio("dx")),
               Lines{{"d_k", true}, {"norm unscaled ÷ scaled", true}, std::move(ratios), kBand});
   result.draw("norms", "Norms of the gradient at step 1 against d_k",
-              "The numbers behind the ratios: the gradient by the scores, by W_Q and by W_V in both arms.",
+              "The numbers behind the ratios: the gradient with respect to the scores, W_Q and W_V in both arms.",
               Lines{{"d_k", true}, {"norm", true}, std::move(norms), kBand});
-  result.draw(
-      "jacobian", "The softmax's Jacobian, row by row",
-      fmt::format(
-          "Median of its norm over rows. Unscaled it goes from {:.3f} at d_k = 4 to {:.2g} at d_k = 256, with a band "
-          "that reaches 0; scaled it stays near {:.3f}. Even weights have {:.3f}.",
-          raw.points.front().y, raw.points.back().y, scaled.points.back().y, even_jacobian(kTokens)),
-      Lines{{"d_k", true}, {"norm of the Jacobian"}, {raw, scaled, even}, "5 to 95 % of rows, line: median"});
+  result.draw("jacobian", "The softmax's Jacobian, row by row",
+              fmt::format("Median of its norm over rows. Unscaled it goes from {:.3f} at d_k = 4 to {:.2g} at d_k = "
+                          "256, with a band that reaches 0; scaled it stays near {:.3f}. Even weights have {:.3f}.",
+                          raw.points.front().y, raw.points.back().y, scaled.points.back().y, even_jacobian(kTokens)),
+              Lines{{"d_k", true}, {"norm of the Jacobian"}, {raw, scaled, even}, "5 to 95 % of rows, line: median"});
 }
 
 void draw_keys(Result& result) {
@@ -249,9 +243,8 @@ class GradientExperiment : public Experiment {
     Result result;
     result.settings = fmt::format(
         "One layer, one head, d_model 768; unit normal tokens, a unit normal gradient at the output; W_Q, W_K and W_V "
-        "begin "
-        "alike. 64 keys and d_k 64 for each initialisation; LeCun's (q and k of unit variance) with 4 to 256 of both. "
-        "{} seeds.",
+        "begin alike. 64 keys and d_k 64 for each initialisation; LeCun's (q and k of unit variance) with 4 to 256 of "
+        "both. {} seeds.",
         repeats_of(work));
     std::vector<const Initialisation*> starts;
     std::vector<Cell> cells;

@@ -13,11 +13,11 @@ namespace {
 
 constexpr double kSaturated = 0.99;
 constexpr std::array<std::int64_t, 5> kKeys = {4, 16, 64, 256, 1024};
-constexpr std::int64_t kRows = 64;  // queries of a call; fewer keys than that come as several sequences
+constexpr std::int64_t kRows = 64;  // queries per call; with fewer keys they come in several sequences
 
 std::size_t repeats_of(const Work& work) { return work.repeats(10, 60); }
 
-// The largest weight of each row of one call, and what is made of it.
+// The largest weight of each row of one call, and its statistics.
 struct Arm {
   std::vector<double> rows;
   double mean = 0, median = 0, min = 0, share = 0;  // share of rows above kSaturated
@@ -60,47 +60,52 @@ double log_odds(const Matrix& weights) {
 }
 
 // Unit normal q and k, by d_k and number of keys.
-void measure_sizes(Work& work, Result& result) {
-  struct Cell {
-    std::int64_t d, n;
-    double cost() const { return static_cast<double>((d + 20) * n) * kRows; }
-  };
-  struct Found {
-    Arm raw, scaled;
-    double max_logit = 0;  // mean over rows, unscaled
-    double far = 0;        // share of rows with a score of 25 or more in size
-    double odds_raw = 0, odds_scaled = 0;
-  };
-  std::vector<Cell> cells;
-  for (const std::int64_t n : kKeys) {
-    for (std::int64_t d = 1; d <= 1024; d *= 2) cells.push_back({d, n});
-  }
-  const auto found = work.repeat(0.7, cells, repeats_of(work), [&](const Cell& cell, std::size_t r) {
-    Random random(work.settings().seed, fmt::format("saturation/{}/{}", cell.d, cell.n), r);
-    const std::int64_t sequences = std::max(kRows / cell.n, std::int64_t{1});
-    const Matrix q = normal_matrix(random, kRows, cell.d), k = normal_matrix(random, cell.n * sequences, cell.d);
-    const bool odds = cell.n == 64;
-    const Rows raw = measure({.q = q, .k = k, .scale = 1.0, .sequences = sequences, .weights = odds});
-    const Rows scaled = measure({.q = q, .k = k, .sequences = sequences, .weights = odds});
-    Found f{Arm(raw.max_weight), Arm(scaled.max_weight), mean(raw.max_logit)};
-    if (odds) {
-      f.odds_raw = log_odds(raw.weights);
-      f.odds_scaled = log_odds(scaled.weights);
-    }
-    if (cell.d == 64) {
-      const Rows negative = measure({.q = q, .k = k, .scale = -1.0, .sequences = sequences});
-      for (std::size_t i = 0; i < raw.max_logit.size(); ++i) {
-        const bool far = std::max(raw.max_logit[i], negative.max_logit[i]) >= 25;
-        f.far += (far ? 1.0 : 0.0) / static_cast<double>(raw.max_logit.size());
-      }
-    }
-    return f;
-  });
+struct SizeCell {
+  std::int64_t d, n;
+  double cost() const { return static_cast<double>((d + 20) * n) * kRows; }
+};
+struct SizeFound {
+  Arm raw, scaled;
+  double max_logit = 0;  // mean over rows, unscaled
+  double far = 0;        // share of rows with a score of 25 or more in size
+  double odds_raw = 0, odds_scaled = 0;
+};
 
-  Series raw{"unscaled", {}}, scaled{"divided by √d_k", {}};
+SizeFound measure_size(const SizeCell& cell, std::uint64_t seed, std::size_t repeat) {
+  Random random(seed, fmt::format("saturation/{}/{}", cell.d, cell.n), repeat);
+  const std::int64_t sequences = std::max(kRows / cell.n, std::int64_t{1});
+  const Matrix q = normal_matrix(random, kRows, cell.d), k = normal_matrix(random, cell.n * sequences, cell.d);
+  const bool odds = cell.n == 64;
+  const Rows raw = measure({.q = q, .k = k, .scale = 1.0, .sequences = sequences, .weights = odds});
+  const Rows scaled = measure({.q = q, .k = k, .sequences = sequences, .weights = odds});
+  SizeFound f{Arm(raw.max_weight), Arm(scaled.max_weight), mean(raw.max_logit)};
+  if (odds) {
+    f.odds_raw = log_odds(raw.weights);
+    f.odds_scaled = log_odds(scaled.weights);
+  }
+  if (cell.d == 64) {
+    const Rows negative = measure({.q = q, .k = k, .scale = -1.0, .sequences = sequences});
+    for (std::size_t i = 0; i < raw.max_logit.size(); ++i) {
+      const bool far = std::max(raw.max_logit[i], negative.max_logit[i]) >= 25;
+      f.far += (far ? 1.0 : 0.0) / static_cast<double>(raw.max_logit.size());
+    }
+  }
+  return f;
+}
+
+// What the figures show.
+struct SizeFigures {
+  Series raw{"unscaled", {}}, scaled{"divided by √d_k", {}};  // 64 keys
   Heatmap share{"keys", "d_k", "share of rows with a weight above 0.99", {}, {}, {}, 0, 1};
   Heatmap median{"keys", "d_k", "median of the largest weight", {}, {}, {}, 0, 1};
-  std::vector<double> raw_rows, scaled_rows;
+  std::vector<double> raw_rows, scaled_rows;  // d_k = 64, 64 keys
+};
+
+SizeFigures record_sizes(const std::vector<SizeCell>& cells, const std::vector<std::vector<SizeFound>>& found,
+                         Result& result) {
+  using Found = SizeFound;
+  SizeFigures figures;
+  auto& [raw, scaled, share, median, raw_rows, scaled_rows] = figures;
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const auto& [d, n] = cells[i];
     const std::string size = fmt::format("d{}.n{}", d, n);
@@ -127,43 +132,57 @@ void measure_sizes(Work& work, Result& result) {
   }
   median.rows = share.rows;
   median.columns = share.columns;
+  return figures;
+}
 
+void draw_sizes(SizeFigures figures, Result& result) {
+  auto& [raw, scaled, share, median, raw_rows, scaled_rows] = figures;
   const double half = result.at("saturation.raw.d64.n64.median"), sure = result.at("saturation.raw.d64.n64.share");
   result.findings.push_back(
       fmt::format("Unscaled, d_k = 64 and 64 keys: the median row puts {:.0f} % on one key, {:.0f} % of rows put more "
-                  "than 99 % there, and "
-                  "the most even row of a call {:.0f} %. Divided by √d_k the median is {:.1f} %.",
+                  "than 99 % there, and the most even row of a call {:.0f} %. Divided by √d_k the median is {:.1f} %.",
                   100 * half, 100 * sure, 100 * result.at("saturation.raw.d64.n64.min"),
                   100 * result.at("saturation.scaled.d64.n64.median")));
   result.draw("size", "The largest weight of a row against d_k, 64 keys",
-              fmt::format("Unscaled, the median row rises from {:.2f} at d_k = 1 to {:.2f} at 64 and {:.2f} at "
-                          "1024. Scaled, it stays near {:.2f} from d_k = 16 on.",
+              fmt::format("Unscaled, the median row rises from {:.2f} at d_k = 1 to {:.2f} at 64 and {:.2f} at 1024. "
+                          "Scaled, it stays near {:.2f} from d_k = 16 on.",
                           raw.points.front().y, half, raw.points.back().y, scaled.points.back().y),
               Lines{{"d_k", true}, {"largest weight"}, {raw, scaled}, "5 to 95 % of rows, line: median"});
   std::vector<double> edges;
   for (int i = 0; i <= 25; ++i) edges.push_back(0.04 * i);
   result.draw("distribution", "The largest weight of a row, d_k = 64, 64 keys",
-              fmt::format("Unscaled rows are spread over the whole range with a pile at 1 ({:.0f} % above "
-                          "0.99); scaled rows lie together near {:.2f}.",
+              fmt::format("Unscaled rows are spread over the whole range with a pile at 1 ({:.0f} % above 0.99); "
+                          "scaled rows lie together near {:.2f}.",
                           100 * sure, quantile(scaled_rows, 0.5)),
               Distribution{{"largest weight"},
                            edges,
                            {{"unscaled", shares(raw_rows, edges)}, {"divided by √d_k", shares(scaled_rows, edges)}}});
   result.draw(
       "share", "Unscaled: share of rows that put more than 99 % on one key",
-      fmt::format(
-          "Darker with d_k, lighter with more keys. At d_k = 16 {:.0f} % of rows with 4 keys, {:.0f} % with 1024; at "
-          "d_k = 64 {:.0f} % and {:.0f} %; at d_k = 1024 {:.0f} % and {:.0f} %.",
-          100 * result.at("saturation.raw.d16.n4.share"), 100 * result.at("saturation.raw.d16.n1024.share"),
-          100 * result.at("saturation.raw.d64.n4.share"), 100 * result.at("saturation.raw.d64.n1024.share"),
-          100 * result.at("saturation.raw.d1024.n4.share"), 100 * result.at("saturation.raw.d1024.n1024.share")),
+      fmt::format("Darker with d_k, lighter with more keys. At d_k = 16 {:.0f} % of rows with 4 keys, {:.0f} % with "
+                  "1024; at d_k = 64 {:.0f} % and {:.0f} %; at d_k = 1024 {:.0f} % and {:.0f} %.",
+                  100 * result.at("saturation.raw.d16.n4.share"), 100 * result.at("saturation.raw.d16.n1024.share"),
+                  100 * result.at("saturation.raw.d64.n4.share"), 100 * result.at("saturation.raw.d64.n1024.share"),
+                  100 * result.at("saturation.raw.d1024.n4.share"),
+                  100 * result.at("saturation.raw.d1024.n1024.share")),
       std::move(share));
   result.draw(
       "scaled", "Divided by √d_k: median of the largest weight",
-      fmt::format("The same in every column from d_k = 16 on; it falls with the number of keys, from "
-                  "{:.2f} at 4 keys to {:.3f} at 1024.",
+      fmt::format("The same in every column from d_k = 16 on; it falls with the number of keys, from {:.2f} at 4 keys "
+                  "to {:.3f} at 1024.",
                   result.at("saturation.scaled.d64.n4.median"), result.at("saturation.scaled.d64.n1024.median")),
       std::move(median));
+}
+
+void measure_sizes(Work& work, Result& result) {
+  std::vector<SizeCell> cells;
+  for (const std::int64_t n : kKeys) {
+    for (std::int64_t d = 1; d <= 1024; d *= 2) cells.push_back({d, n});
+  }
+  const auto found = work.repeat(0.7, cells, repeats_of(work), [&](const SizeCell& cell, std::size_t repeat) {
+    return measure_size(cell, work.settings().seed, repeat);
+  });
+  draw_sizes(record_sizes(cells, found, result), result);
 }
 
 // Each initialisation at d_k = 64.
@@ -203,8 +222,7 @@ void measure_initialisations(Work& work, Result& result) {
   }
   result.findings.push_back(
       fmt::format("It depends on the initialisation. Unscaled and at d_k = 64 the median row puts {:.0f} % on one of "
-                  "64 keys with Kaiming, "
-                  "{:.0f} % with Xavier on a fused matrix and {:.0f} % with GPT-2's.",
+                  "64 keys with Kaiming, {:.0f} % with Xavier on a fused matrix and {:.0f} % with GPT-2's.",
                   100 * result.at("saturation.init.raw.kaiming.n64.median"),
                   100 * result.at("saturation.init.raw.xavier_fused.n64.median"),
                   100 * result.at("saturation.init.raw.gpt2.n64.median")));
@@ -228,8 +246,8 @@ class Saturation : public Experiment {
   Result run(Work& work) const override {
     Result result;
     result.settings = fmt::format(
-        "Unit normal q and k, d_k 1 to 1024, 4 to 1024 keys, 64 queries (in several sequences where keys are fewer); "
-        "initialisations with d_model 768, d_k 64. {} seeds.",
+        "Unit normal q and k, d_k 1 to 1024, 4 to 1024 keys, 64 queries (in several sequences if there are fewer "
+        "keys); initialisations with d_model 768, d_k 64. {} seeds.",
         repeats_of(work));
     measure_sizes(work, result);
     measure_initialisations(work, result);

@@ -37,7 +37,7 @@ constexpr std::array<Function, 4> kFunctions{
         return std::make_unique<nn::ScaledDotScore>();
       }}}};
 
-// Part 1: the four score functions, each with the softmax and the values behind it.
+// Part 1: the four score functions, each followed by the softmax and the values.
 
 struct Sizes {
   std::int64_t n, d;
@@ -64,7 +64,7 @@ struct Layer {
 
 std::string key_of(const Function& f, const Sizes& s) { return fmt::format("scores.{}.d{}.n{}", f.id, s.d, s.n); }
 
-// Bytes of tensors at the highest, beyond what the call began with, for each pair of a query and a key; forward alone.
+// Peak bytes of tensors beyond those at the start, per pair of a query and a key; forward only.
 void measure_memory(Result& result, std::uint64_t seed) {
   const nn::NoGrad off;
   for (const Sizes& s : sizes()) {
@@ -135,18 +135,16 @@ void draw_functions(Result& result, const Rounds& found) {
       }
       return text;
     };
-    result.draw(
-        fmt::format("memory-{}", along.id), fmt::format("Memory a pair against {}, {}", along.name, fixed),
-        fmt::format(
-            "Bytes of tensors for each pair of query and key, forward: {}. Additive scores are held as a matrix; "
-            "the others stream and hold vectors alone.",
-            ends(memory)),
-        Lines{{along.name, true}, {"bytes a pair", true}, memory, ""});
-    times.draw(fmt::format("time-{}", along.id), fmt::format("Time a pair against {}, {}", along.name, fixed),
+    result.draw(fmt::format("memory-{}", along.id), fmt::format("Memory per pair against {}, {}", along.name, fixed),
+                fmt::format("Bytes of tensors for each pair of query and key, forward: {}. Additive scores are held as "
+                            "a matrix; the others stream and hold only vectors.",
+                            ends(memory)),
+                Lines{{along.name, true}, {"bytes per pair", true}, memory, ""});
+    times.draw(fmt::format("time-{}", along.id), fmt::format("Time per pair against {}, {}", along.name, fixed),
                fmt::format("Nanoseconds for each pair of query and key, forward, one thread: {}.", ends(time)),
-               Lines{{along.name, true}, {"ns a pair", true}, time, kQuartiles});
+               Lines{{along.name, true}, {"ns per pair", true}, time, kQuartiles});
   }
-  // Ratios round by round, so that a slow moment is in both.
+  // Ratios round by round, so that a slow moment affects both.
   for (std::size_t s = 0; s < sizes().size(); ++s) {
     const auto ratio = [&](std::size_t above, std::size_t below) {
       std::vector<double> all;
@@ -214,7 +212,7 @@ void count_steps(Result& result, std::uint64_t seed) {
               Lines{{"tokens", true}, {"operations on the way", true}, path, ""});
 }
 
-// The formula as it is written, and the shapes of what 004 and 003 give it.
+// The formula as written, and the shapes that 004 and 003 use.
 void read_formula(Result& result, std::uint64_t seed) {
   nn::Random random(seed, "scores/formula");
   const auto compute = [&](const char* id, const nn::Shape& q_shape, const nn::Shape& k_shape,
@@ -248,12 +246,9 @@ class Scores : public Experiment {
     Result result;
     result.settings = fmt::format(
         "f32, forward, processor time of one thread, medians of {} rounds in which everything is measured in turn. "
-        "Score functions: "
-        "whole "
-        "attention with one sequence, one head, d_a = d. GRU: d inputs and d hidden units, {} sequences. Chains of "
-        "operations "
-        "are counted on the tape, at d = 8. Times are in scores-times.json; the same seed gives other times, and the "
-        "rest again.",
+        "Score functions: whole attention with one sequence, one head, d_a = d. GRU: d inputs and d hidden units, {} "
+        "sequences. Chains of operations are counted on the tape, at d = 8. Times are in scores-times.json; the same "
+        "seed gives different times, and the rest again.",
         rounds, kGruSequences);
     measure_memory(result, seed);
     count_steps(result, seed);
@@ -264,8 +259,7 @@ class Scores : public Experiment {
     const auto at = [&](const char* key) { return result.times.at(key); };
     result.times.findings.push_back(
         fmt::format("At d = 64 and 256 keys a pair takes {:.2f} ns by scaled dot, {:.2f} by dot, {:.2f} by general and "
-                    "{:.1f} by additive "
-                    "scores.",
+                    "{:.1f} by additive scores.",
                     at("scores.scaled.d64.n256.ns"), at("scores.dot.d64.n256.ns"), at("scores.general.d64.n256.ns"),
                     at("scores.additive.d64.n256.ns")));
     return result;

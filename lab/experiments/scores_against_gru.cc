@@ -45,7 +45,7 @@ void widen(Work& work, double share, std::size_t rounds, Findings& times) {
   times.exact("scores.meet.attention_exponent_d", time(attending, [](const Pair& p) { p.attention(p.x, p.x, p.x); }));
 }
 
-// Of what is measured: beyond where they meet.
+// Of the measured range: beyond where they meet.
 std::int64_t longest(std::int64_t d, bool brief) { return brief ? 256 : d < 64 ? 4096 : 2048; }
 
 // Where two curves over the same x cross, by lines in logarithms between neighbours; beyond the last by its last slope.
@@ -104,21 +104,19 @@ void meet(Work& work, double share, std::size_t rounds, Findings& times) {
     crossings += fmt::format("{}{:.0f} at d = {}", crossings.empty() ? "" : ", ", at, widths[w]);
     times.draw(
         fmt::format("meet-d{}", widths[w]), fmt::format("Attention and a GRU against the length, d = {}", widths[w]),
-        fmt::format(
-            "Forward, {} sequences, one thread. At {} tokens attention takes {:.3g} ms and the GRU {:.3g} ms; they "
-            "meet near {:.0f} tokens.",
-            kGruSequences, longest(widths[w], brief), 1e3 * a.points.back().y, 1e3 * g.points.back().y, at),
+        fmt::format("Forward, {} sequences, one thread. At {} tokens attention takes {:.3g} ms and the GRU {:.3g} ms; "
+                    "they meet near {:.0f} tokens.",
+                    kGruSequences, longest(widths[w], brief), 1e3 * a.points.back().y, 1e3 * g.points.back().y, at),
         Lines{{"tokens", true}, {"seconds", true}, {a, g}, kQuartiles});
   }
-  times.draw("crossing", "The length at which a GRU becomes the faster",
+  times.draw("crossing", "The length at which a GRU becomes faster",
              fmt::format("{} tokens. Counted in multiplications, attention's 2n²d and the GRU's 6nd² meet at n = 3d.",
                          crossings),
              Lines{{"d", true}, {"tokens", true}, {measured, counted, even}, ""});
-  times.findings.push_back(
-      fmt::format("Attention and a GRU take the same time at {} tokens (a forward pass of {} sequences on one thread). "
-                  "A GRU has six "
-                  "products of d × d a token, so that by operations alone they meet at n = 3d, not n = d.",
-                  crossings, kGruSequences));
+  times.findings.push_back(fmt::format(
+      "Attention and a GRU take the same time at {} tokens (a forward pass of {} sequences on one thread). A GRU has "
+      "six products of d × d per token, so that by operations alone they meet at n = 3d, not n = d.",
+      crossings, kGruSequences));
 }
 
 }  // namespace

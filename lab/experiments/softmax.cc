@@ -71,22 +71,20 @@ void sweep_one_score(Result& result) {
   const double at_99 = result.at("softmax.saturates.n4.p0.99");
   const Point& flat = jacobian.points.front();
   const Point best = highest(jacobian);
-  result.findings.push_back(fmt::format(
-      "softmax([x, 0, 0, 0]) gives its first key 99 % from x = {:.2f}; with 1024 keys that takes x = {:.2f}. "
-      "Saturation is a matter of the score and of the number of keys.",
-      at_99, result.at("softmax.saturates.n1024.p0.99")));
-  result.draw(
-      "sweep", "softmax([x, 0, 0, 0]) as x grows",
-      fmt::format(
-          "The largest weight rises from 0.25 at x = 0 and passes 0.99 at x = {:.2f}. The norm of the Jacobian is "
-          "{:.3f} on the flat row, largest at x = {:.1f}, and {:.2g} at x = 10.",
-          at_99, flat.y, best.x, jacobian.points.back().y),
-      Lines{{"x"}, {"value"}, {top, derivative, jacobian}, ""});
+  result.findings.push_back(
+      fmt::format("softmax([x, 0, 0, 0]) gives its first key 99 % from x = {:.2f}; with 1024 keys that takes x = "
+                  "{:.2f}. Saturation is a matter of the score and of the number of keys.",
+                  at_99, result.at("softmax.saturates.n1024.p0.99")));
+  result.draw("sweep", "softmax([x, 0, 0, 0]) as x grows",
+              fmt::format("The largest weight rises from 0.25 at x = 0 and passes 0.99 at x = {:.2f}. The norm of the "
+                          "Jacobian is {:.3f} on the flat row, largest at x = {:.1f}, and {:.2g} at x = 10.",
+                          at_99, flat.y, best.x, jacobian.points.back().y),
+              Lines{{"x"}, {"value"}, {top, derivative, jacobian}, ""});
   result.draw("saturates", "The score at which one key takes nearly all",
               "Solved by bisection; all other scores are 0.", std::move(table));
 }
 
-// Rows printed in the documents, beside what softmax gives.
+// Rows printed in the documents, next to what softmax gives.
 void check_printed_rows(Result& result) {
   struct Printed {
     const char *id, *document;
@@ -200,17 +198,16 @@ void measure_jacobian(Work& work, Result& result) {
                   first.y, top.y, top.x));
   result.draw(
       "jacobian", "How much of a gradient the softmax lets through, as the scores spread",
-      fmt::format(
-          "Norm of the softmax's Jacobian against the standard deviation of the scores. With 64 keys it rises from "
-          "{:.3f} to {:.3f} at a deviation of {:.1f} and then falls; with 4 keys it is largest at {:.3g}.",
-          first.y, top.y, top.x, few.x),
+      fmt::format("Norm of the softmax's Jacobian against the standard deviation of the scores. With 64 keys it rises "
+                  "from {:.3f} to {:.3f} at a deviation of {:.1f} and then falls; with 4 keys it is largest at {:.3g}.",
+                  first.y, top.y, top.x, few.x),
       Lines{{"standard deviation of the scores", true},
             {"mean norm of the Jacobian"},
             std::move(series),
             "one standard deviation over seeds"});
 }
 
-// Where the textbook's exp(x)/Σexp(x) stops being a number, and what subtracting the largest score changes.
+// Where the textbook exp(x)/Σexp(x) stops being a number, and what subtracting the largest score changes.
 void measure_overflow(Work& work, Result& result) {
   const std::size_t repeats = work.repeats(10, 50);
   Table table{{"dtype", "naive fails from x =", "ln of the largest number", "naive and shifted differ by at most",
@@ -247,10 +244,10 @@ void measure_overflow(Work& work, Result& result) {
         {std::string(name_of(dtype)), from, std::log(largest), result.measure(key + ".apart", apart), shifted, keel});
   }
   const auto from = [&](const char* dtype) { return result.at(fmt::format("softmax.overflow.{}.from", dtype)); };
-  result.findings.push_back(fmt::format(
-      "Without subtracting the largest score, softmax fails from a score of {:.1f} in f16, {:.1f} in f32 and "
-      "bf16, and {:.1f} in f64. Subtracting it removes the limit.",
-      from("f16"), from("f32"), from("f64")));
+  result.findings.push_back(
+      fmt::format("Without subtracting the largest score, softmax fails from a score of {:.1f} in f16, {:.1f} in f32 "
+                  "and bf16, and {:.1f} in f64. Subtracting it removes the limit.",
+                  from("f16"), from("f32"), from("f64")));
   result.draw("overflow", "Naive against shifted softmax",
               "Row [x, 0, 0, 0], every operation rounded to the dtype; the difference is over random rows.",
               std::move(table));

@@ -67,8 +67,7 @@ void draw_patterns(Result& result, const Runs& found) {
           fmt::format("{}, {} training", arms()[a].name, end ? "after" : "before"),
           fmt::format(
               "The head that finds most answers, on one sequence: eight questions over sixteen pairs and the questions "
-              "themselves. A question gives its "
-              "answer {:.2f} of its weight on average; the even share is {:.2f}.",
+              "themselves. A question gives its answer {:.2f} of its weight on average; the even share is {:.2f}.",
               end ? run.found : run.found_before, 1 / static_cast<double>(weights.columns)),
           pattern(weights, run.answers));
     }
@@ -97,8 +96,8 @@ void draw_sharpness(Result& result, const Runs& found) {
     body.arms.push_back({arms()[a].name, shares(all, edges)});
   }
   result.draw(
-      "sharpness", "Where the learned scales end, 1/√d_k being 1",
-      fmt::format("A learned τ ends at {:.2f} times 1/√d_k (a value a head and seed); the query-dependent scale at "
+      "sharpness", "Where the learned scales end, relative to 1/√d_k",
+      fmt::format("A learned τ ends at {:.2f} times 1/√d_k (one value per head and seed); the query-dependent scale at "
                   "{:.2f} on average over questions, with a standard deviation of {:.2f} between them.",
                   result.at("temperature.learned.sharpness"), result.at("temperature.query.sharpness"),
                   result.at("temperature.query.apart")),
@@ -109,7 +108,7 @@ class Temperature : public Experiment {
  public:
   std::string name() const override { return "temperature"; }
   std::string question() const override {
-    return "Where does training end with another temperature than √d_k, a learned one, or one for each query?";
+    return "Where does training end with a temperature other than √d_k, a learned one, or one per query?";
   }
   Cost cost() const override { return {30, 240}; }
 
@@ -128,25 +127,24 @@ class Temperature : public Experiment {
     });
     Result result;
     result.settings = fmt::format(
-        "The task and the model of ablation at d_k {}, Adam at {:g}, {} steps. Sharpness is the scale × √d_k, 1 at "
-        "first. {} "
-        "seeds.",
+        "The task and the model of ablation at d_k {}, Adam at {:g}, {} steps. Sharpness is the scale × √d_k, "
+        "initially 1. {} seeds.",
         kSize, kRate, steps, seeds);
     for (std::size_t a = 0; a < arms().size(); ++a) record(result, arms()[a], found[a]);
     const auto at = [&](const char* arm, const char* what) {
       return result.at(fmt::format("temperature.{}.{}", arm, what));
     };
-    result.findings.push_back(fmt::format(
-        "After training with τ = √d_k / 2, √d_k and 2 √d_k, {:.0f}, {:.0f} and {:.0f} % of values are right. Training "
-        "changes the scores themselves: their variance goes from {:.2f}, {:.2f} and {:.2f} to {:.0f}, {:.0f} and "
-        "{:.0f}.",
-        100 * at("half", "accuracy"), 100 * at("unit", "accuracy"), 100 * at("double", "accuracy"),
-        at("half", "start.logit_var"), at("unit", "start.logit_var"), at("double", "start.logit_var"),
-        at("half", "end.logit_var"), at("unit", "end.logit_var"), at("double", "end.logit_var")));
-    result.findings.push_back(fmt::format(
-        "A learned τ ends at {:.2f} times the sharpness of √d_k. A scale for each query ends at {:.2f} on average, and "
-        "differs between the questions of a run by a standard deviation of {:.2f}.",
-        at("learned", "sharpness"), at("query", "sharpness"), at("query", "apart")));
+    result.findings.push_back(
+        fmt::format("After training with τ = √d_k / 2, √d_k and 2 √d_k, {:.0f}, {:.0f} and {:.0f} % of values are "
+                    "right. Training changes the scores themselves: their variance goes from {:.2f}, {:.2f} and {:.2f} "
+                    "to {:.0f}, {:.0f} and {:.0f}.",
+                    100 * at("half", "accuracy"), 100 * at("unit", "accuracy"), 100 * at("double", "accuracy"),
+                    at("half", "start.logit_var"), at("unit", "start.logit_var"), at("double", "start.logit_var"),
+                    at("half", "end.logit_var"), at("unit", "end.logit_var"), at("double", "end.logit_var")));
+    result.findings.push_back(
+        fmt::format("A learned τ ends at {:.2f} times the sharpness of √d_k. A scale for each query ends at {:.2f} on "
+                    "average, and differs between the questions of a run by a standard deviation of {:.2f}.",
+                    at("learned", "sharpness"), at("query", "sharpness"), at("query", "apart")));
     draw_curves(result, found);
     draw_sharpness(result, found);
     draw_patterns(result, found);

@@ -17,7 +17,7 @@ constexpr std::int64_t kTokens = 64;
 constexpr std::array<std::int64_t, 4> kSizes = {4, 16, 64, 256};  // d_k
 constexpr const char* kBand = "one standard deviation over seeds";
 
-// Queries, and keys, from which the law is measured: few components say little each.
+// Queries, and keys, from which the law is measured: more where each has few components.
 std::int64_t tokens_for(std::int64_t d) { return std::clamp<std::int64_t>(4096 / d, kTokens, 512); }
 
 std::size_t lawful_repeats(const Work& work) { return work.repeats(20, 200); }
@@ -84,16 +84,13 @@ void measure_law(Work& work, Result& result) {
   const double exponent = result.measure("variance.unit.exponent", slopes);
   result.findings.push_back(
       fmt::format("With unit normal q and k the variance of q·k grows as d_k to the power {:.3f}; at d_k = 64 it is "
-                  "{:.1f}, and {:.3f} "
-                  "after division by √d_k.",
+                  "{:.1f}, and {:.3f} after division by √d_k.",
                   exponent, result.at("variance.unit.d64.var"), result.at("variance.unit.d64.scaled_var")));
-  result.draw(
-      "law", "The variance of q·k grows with d_k",
-      fmt::format(
-          "Both axes logarithmic. Raw: a straight line of slope {:.3f}, from {:.2f} at d_k = 1 to {:.0f} at d_k = "
-          "1024. Scaled: level, {:.3f} at d_k = 1024.",
-          exponent, raw.points.front().y, raw.points.back().y, scaled.points.back().y),
-      Lines{{"d_k", true}, {"variance", true}, {raw, theory, scaled, one}, kBand});
+  result.draw("law", "The variance of q·k grows with d_k",
+              fmt::format("Both axes logarithmic. Raw: a straight line of slope {:.3f}, from {:.2f} at d_k = 1 to "
+                          "{:.0f} at d_k = 1024. Scaled: level, {:.3f} at d_k = 1024.",
+                          exponent, raw.points.front().y, raw.points.back().y, scaled.points.back().y),
+              Lines{{"d_k", true}, {"variance", true}, {raw, theory, scaled, one}, kBand});
 }
 
 // What the law assumes: zero mean, and q independent of k. Pairs (q, k) with one assumption broken at a time.
@@ -154,10 +151,10 @@ void measure_exceptions(Work& work, Result& result) {
     table.rows.push_back(
         {std::string(c->name), d, measured_mean, d * c->mean_per_size, measured_var, d * c->var_per_size});
   }
-  result.findings.push_back(fmt::format(
-      "The law needs zero means and independence: with q = k the mean is no longer 0 but {:.1f} at d_k = 64, "
-      "which √d_k cannot remove, and the variance doubles to {:.0f}.",
-      result.at("variance.same.d64.mean"), result.at("variance.same.d64.var")));
+  result.findings.push_back(
+      fmt::format("The law needs zero means and independence: with q = k the mean is no longer 0 but {:.1f} at d_k = "
+                  "64, which √d_k cannot remove, and the variance doubles to {:.0f}.",
+                  result.at("variance.same.d64.mean"), result.at("variance.same.d64.var")));
   result.draw("exceptions", "What breaks the law: Var(q·k) / d_k",
               "Each case stays level in d_k, near 1, 1.5, 1.25 and 2: another constant, the same growth.",
               Lines{{"d_k", true}, {"Var(q·k) / d_k"}, std::move(series), kBand});
@@ -165,7 +162,7 @@ void measure_exceptions(Work& work, Result& result) {
               std::move(table));
 }
 
-// Var(q·k) for each way to begin W_Q and W_K.
+// Var(q·k) for each initialisation of W_Q and W_K.
 void measure_initialisations(Work& work, Result& result) {
   struct Cell {
     const Initialisation* start;
@@ -213,18 +210,14 @@ void measure_initialisations(Work& work, Result& result) {
   const auto scaled = [&](const char* id) { return result.at(fmt::format("variance.init.{}.d64.scaled_var", id)); };
   result.findings.push_back(fmt::format(
       "Division by √d_k gives unit variance only where the projections do: Var(q·k/√d_k) at d_k = 64 is {:.2f} with "
-      "Xavier "
-      "on a d × d matrix, {:.2f} with Xavier on a fused QKV matrix, {:.2f} with Xavier per head, {:.2f} with Kaiming "
-      "and "
-      "{:.3f} with GPT-2's 0.02.",
+      "Xavier on a d × d matrix, {:.2f} with Xavier on a fused QKV matrix, {:.2f} with Xavier per head, {:.2f} with "
+      "Kaiming and {:.3f} with GPT-2's 0.02.",
       scaled("xavier_square"), scaled("xavier_fused"), scaled("xavier_head"), scaled("kaiming"), scaled("gpt2")));
-  result.draw(
-      "initialisation", "Var(q·k/√d_k) at the start of training, d_k = 64",
-      fmt::format(
-          "Logarithmic axis. Every point lies on its theory. From {:.3f} (GPT-2) to {:.2f} (Kaiming), with 1 in "
-          "between.",
-          scaled("gpt2"), scaled("kaiming")),
-      Dots{{"Var(q·k / √d_k)", true}, std::move(names), {std::move(measured), std::move(theory)}, kBand});
+  result.draw("initialisation", "Var(q·k/√d_k) at the start of training, d_k = 64",
+              fmt::format("Logarithmic axis. Every point lies on its theory. From {:.3f} (GPT-2) to {:.2f} (Kaiming), "
+                          "with 1 in between.",
+                          scaled("gpt2"), scaled("kaiming")),
+              Dots{{"Var(q·k / √d_k)", true}, std::move(names), {std::move(measured), std::move(theory)}, kBand});
   result.draw("initialisation-table", "Initialisations, d_model = 768, d_k = 64",
               "Inputs are unit normal tokens. Theory: Var(q) = d·Var(w), Var(q·k) = d_k·Var(q)·Var(k).",
               std::move(table));
@@ -274,14 +267,14 @@ void measure_range(Work& work, Result& result) {
   for (std::size_t i = 0; i + 1 < edges.size(); ++i)
     normal.push_back(cumulative(edges[i + 1] / 8) - cumulative(edges[i] / 8));
   result.findings.push_back(fmt::format(
-      "Over the 320,000 dot products of a (4, 8, 100, 64) call the largest is {:.1f} in size; divided by 8, "
-      "{:.2f}.",
+      "Over the 320,000 dot products of a (4, 8, 100, 64) call the largest is {:.1f} in size; divided by 8, {:.2f}.",
       reach, scaled_reach));
-  result.draw("range", "q·k at d_k = 64",
-              fmt::format("A bell as wide as a normal of standard deviation 8; the largest of 320,000 dot "
-                          "products is {:.1f} in size.",
-                          reach),
-              Distribution{{"q·k"}, edges, {{"measured", shares(all, edges)}, {"normal, sd 8", normal, Role::theory}}});
+  result.draw(
+      "range", "q·k at d_k = 64",
+      fmt::format(
+          "A bell as wide as a normal of standard deviation 8; the largest of 320,000 dot products is {:.1f} in size.",
+          reach),
+      Distribution{{"q·k"}, edges, {{"measured", shares(all, edges)}, {"normal, sd 8", normal, Role::theory}}});
 }
 
 class Variance : public Experiment {
@@ -297,9 +290,7 @@ class Variance : public Experiment {
     Result result;
     result.settings = fmt::format(
         "Law: 64 queries × 64 keys (512 for the smallest d_k), d_k 1 to 1024, {} seeds. Exceptions: 512 pairs, {} "
-        "seeds. Initialisations: d_model "
-        "768, "
-        "64 tokens, {} seeds. Range: a (4, 8, 100, 64) call, {} seeds.",
+        "seeds. Initialisations: d_model 768, 64 tokens, {} seeds. Range: a (4, 8, 100, 64) call, {} seeds.",
         lawful_repeats(work), lawful_repeats(work), start_repeats(work), range_repeats(work));
     measure_law(work, result);
     measure_exceptions(work, result);

@@ -1,7 +1,7 @@
 #include "lab/report/assets.h"
 
-// The assembler reads a file into the read-only data between two labels. CMake gives the paths, and builds this file
-// again when one of them changes.
+// The assembler reads a file into the read-only data between two labels. CMake provides the paths, and rebuilds this
+// file when one of them changes.
 #define KEEL_ASSET(name, path)                                                         \
   asm(".pushsection .rodata\n"                                                         \
       "keel_lab_" #name "_begin:\n.incbin \"" path                                     \

@@ -1,5 +1,5 @@
-// Draws the figures of the page into their places, by D3. Every chart can be read with the arrow keys; its text and its
-// numbers stand beside it as HTML.
+// Draws the figures of the page in place, with D3. Every chart can be read with the arrow keys; its text and numbers are
+// next to it as HTML.
 "use strict";
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
@@ -307,7 +307,7 @@
     const widest = (names) => Math.max(...names.map((name) => ruler.measureText(name).width));
     const margin = { left: Math.max(62, 10 + widest(figure.rows)), right: 6, top: 24, bottom: 66 };
     const across = (width - margin.left - margin.right) / columns;
-    // Words that do not fit beside each other stand upright, so that none is left out.
+    // Words that do not fit side by side are set upright, so that none is left out.
     const upright = figure.columns.some((name) => isNaN(name)) && widest(figure.columns) > across - 2;
     if (upright) margin.bottom += widest(figure.columns) - 8;
     const down = Math.max(upright ? 18 : 26, Math.min(46, across)), labels = margin.bottom - 66;

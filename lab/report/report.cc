@@ -92,8 +92,7 @@ std::string evidence_html(const Entry& entry) {
 std::string ledger_html(const std::vector<Entry>& ledger) {
   std::string html =
       "<table class=\"ledger\"><thead><tr><th scope=\"col\">Verdict</th><th scope=\"col\">Claim</th><th "
-      "scope=\"col\">Claimed"
-      "</th><th scope=\"col\">Measured</th><th scope=\"col\">Decided by</th></tr></thead>\n";
+      "scope=\"col\">Claimed</th><th scope=\"col\">Measured</th><th scope=\"col\">Decided by</th></tr></thead>\n";
   std::string document;
   for (const Entry& entry : ledger) {
     if (entry.document != document) {
@@ -102,10 +101,10 @@ std::string ledger_html(const std::vector<Entry>& ledger) {
       document = entry.document;
     }
     html += fmt::format(
-        "<tr class=\"entry {0}\" id=\"{1}\"><td data-label=\"Verdict\"><span class=\"verdict {0}\">{2}</span></td>"
-        "<td data-label=\"Claim\">{3} <a class=\"id\" href=\"#{1}\">{1}</a></td><td data-label=\"Claimed\">{4}</td>"
-        "<td data-label=\"Measured\">{5} <span class=\"spread\">{6}</span>{7}</td>"
-        "<td data-label=\"Decided by\"><a href=\"#{8}\">{8}</a></td></tr>\n",
+        "<tr class=\"entry {0}\" id=\"{1}\"><td data-label=\"Verdict\"><span class=\"verdict {0}\">{2}</span></td><td "
+        "data-label=\"Claim\">{3} <a class=\"id\" href=\"#{1}\">{1}</a></td><td data-label=\"Claimed\">{4}</td><td "
+        "data-label=\"Measured\">{5} <span class=\"spread\">{6}</span>{7}</td><td data-label=\"Decided by\"><a "
+        "href=\"#{8}\">{8}</a></td></tr>\n",
         ruling_class(entry.verdict.ruling), entry.id, escaped(entry.verdict.text()), escaped(entry.claim),
         escaped(entry.claimed), escaped(entry.measured), escaped(entry.spread), evidence_html(entry), entry.experiment);
   }
@@ -121,8 +120,9 @@ std::string figure_html(const std::string& experiment, const Figure& figure) {
                        numbers);
   }
   return fmt::format(
-      "<figure id=\"{0}\"><h3>{1}</h3><div class=\"chart\" data-figure=\"{0}\"></div><figcaption>{2}</figcaption>"
-      "<details class=\"numbers\"><summary>The numbers ({0}.csv)</summary>{3}</details></figure>\n",
+      "<figure id=\"{0}\"><h3>{1}</h3><div class=\"chart\" "
+      "data-figure=\"{0}\"></div><figcaption>{2}</figcaption><details class=\"numbers\"><summary>The numbers "
+      "({0}.csv)</summary>{3}</details></figure>\n",
       id, escaped(figure.title), escaped(figure.text), numbers);
 }
 
@@ -139,8 +139,8 @@ std::string command(const Record& record) {
 std::string section_html(const Record& record, const std::vector<Entry>& ledger) {
   const std::string name = record.experiment->name();
   std::string html = fmt::format(
-      "<section id=\"{0}\" aria-labelledby=\"{0}-title\"><h2 id=\"{0}-title\">{0}</h2>"
-      "<p class=\"question\">{1}</p>\n<ul class=\"findings\">",
+      "<section id=\"{0}\" aria-labelledby=\"{0}-title\"><h2 id=\"{0}-title\">{0}</h2><p "
+      "class=\"question\">{1}</p>\n<ul class=\"findings\">",
       name, escaped(record.experiment->question()));
   for (const Findings* part : record.result.parts()) {
     for (const std::string& finding : part->findings) html += fmt::format("<li>{}</li>\n", escaped(finding));
@@ -246,24 +246,23 @@ std::string report(const std::vector<Record>& records, const std::vector<Entry>&
   std::string sections;
   for (const Record& record : records) sections += section_html(record, ledger);
   const Settings settings = records.empty() ? Settings{} : records.front().settings;
-  return filled(
-      assets::page(),
-      {{"title", "what 1/√d_k does, measured"},
-       {"style", std::string(assets::style())},
-       {"version", version()},
-       {"profile", settings.full ? "full" : "quick"},
-       {"seed", fmt::format("{}", settings.seed)},
-       {"contents", contents_html(records)},
-       {"summary", summary_html(ledger)},
-       {"ledger", ledger_html(ledger)},
-       {"sections", sections},
-       {"notice", charts ? ""
-                         : "<p class=\"notice\">This program was built without D3, so charts are left out. Their "
-                           "numbers are under each figure. To have the charts, install Debian's node-d3 (or give "
-                           "-DKEEL_D3=file to CMake) and build again.</p>"},
-       {"d3", std::string(d3)},
-       {"data", charts ? data_json(records) : "{}"},
-       {"charts", std::string(assets::charts())}});
+  return filled(assets::page(),
+                {{"title", "what 1/√d_k does, measured"},
+                 {"style", std::string(assets::style())},
+                 {"version", version()},
+                 {"profile", settings.full ? "full" : "quick"},
+                 {"seed", fmt::format("{}", settings.seed)},
+                 {"contents", contents_html(records)},
+                 {"summary", summary_html(ledger)},
+                 {"ledger", ledger_html(ledger)},
+                 {"sections", sections},
+                 {"notice", charts ? ""
+                                   : "<p class=\"notice\">This program was built without D3, so charts are left out. "
+                                     "Their numbers are under each figure. To have the charts, install Debian's "
+                                     "node-d3 (or give -DKEEL_D3=file to CMake) and build again.</p>"},
+                 {"d3", std::string(d3)},
+                 {"data", charts ? data_json(records) : "{}"},
+                 {"charts", std::string(assets::charts())}});
 }
 
 }  // namespace keel::lab

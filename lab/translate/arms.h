@@ -6,10 +6,10 @@
 
 namespace keel::lab::translate {
 
-// By what a decoder looks at its source.
+// How a decoder attends to its source.
 enum class Look { none, additive, dot, general, scaled, multi_head, transformer };
 
-// One competitor: everything else about the models is the same.
+// One arm: everything else about the models is the same.
 struct Arm {
   std::string id;    // "scaled-64"
   std::string name;  // "scaled dot, d_k 64"
@@ -21,7 +21,7 @@ struct Arm {
 // All of them, in the order of the report.
 const std::vector<Arm>& arms();
 
-// Raises keel::Error that lists them where there is none of this id.
+// Raises a keel::Error that lists them if there is none of this id.
 const Arm& arm_by_id(const std::string& id);
 
 inline constexpr std::int64_t kHeadSizes[] = {16, 64, 256};  // at which dot and scaled dot compete

@@ -19,7 +19,7 @@ class NoAttender : public Attender {
   Tensor look(const Tensor&, const Memory& memory, Tensor*) const override { return memory.values; }
 };
 
-// Scores of any kind, between projections where the arm has them.
+// Scores of any kind, between projections if the arm has them.
 class ScoreAttender : public Attender {
  public:
   ScoreAttender(std::unique_ptr<nn::ScoreFunction> score, const Arm& arm, std::int64_t d, bool projects,

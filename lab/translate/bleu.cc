@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kOrder = 4;
 
-// How many bytes of white space `text` begins with: what Unicode counts as such.
+// How many bytes of white space, as Unicode defines it, `text` begins with.
 std::size_t space_at(std::string_view text) {
   const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
   const unsigned a = byte(0), b = byte(1), c = byte(2);
@@ -23,7 +23,7 @@ std::size_t space_at(std::string_view text) {
   return 0;
 }
 
-// Without the white space at its end.
+// Without trailing white space.
 std::string trimmed(std::string_view text) {
   std::size_t end = 0;
   for (std::size_t at = 0; at < text.size();) {
@@ -61,7 +61,7 @@ void replace_all(std::string& text, std::string_view what, std::string_view with
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_stop(char c) { return c == '.' || c == ','; }
-// ASCII but letters, digits, and ' , - .
+// ASCII except letters, digits, and ' , - .
 bool stands_apart(char c) {
   return (c >= '{' && c <= '~') || (c >= '[' && c <= '`') || (c >= ' ' && c <= '&') || (c >= '(' && c <= '+') ||
          (c >= ':' && c <= '@') || c == '/';
@@ -111,7 +111,7 @@ std::string parted_13a(std::string text) {
       apart, [](char a, char b) { return is_digit(a) && b == '-'; }, "", " ");
 }
 
-// How often each run of 1 to 4 words occurs; words have no spaces, so runs are told apart by joining them.
+// How often each run of 1 to 4 words occurs; words have no spaces, so joined runs stay distinct.
 std::array<std::map<std::string, std::int64_t>, kOrder> runs_of(const std::vector<std::string>& words) {
   std::array<std::map<std::string, std::int64_t>, kOrder> runs;
   for (std::size_t i = 0; i < words.size(); ++i) {

@@ -11,8 +11,8 @@ namespace keel::lab::translate {
 // Corpus BLEU as sacreBLEU defines it: up to four words at a time, brevity penalty, `exp` smoothing, case as it is.
 
 enum class Tokens {
-  none,  // words between white space, as Unicode has it
-  v13a,  // punctuation apart as well: mteval-v13a, sacreBLEU's default
+  none,  // words separated by Unicode white space
+  v13a,  // punctuation separated as well: mteval-v13a, sacreBLEU's default
 };
 std::vector<std::string> tokenised(const std::string& line, Tokens tokens);
 

@@ -23,7 +23,7 @@ class Bpe {
   std::vector<std::string> split(const std::string& word) const;
   const std::vector<Merge>& merges() const { return merges_; }
 
-  // Words again, of pieces with marks.
+  // Words again, from marked pieces.
   static std::vector<std::string> joined(const std::vector<std::string>& pieces);
 
  private:

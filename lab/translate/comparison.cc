@@ -7,7 +7,7 @@
 namespace keel::lab::translate {
 namespace {
 
-// The training layer on one thread while it lives: trainings stand side by side, one a thread.
+// While it is alive, the training layer uses one thread: training runs go in parallel, one per thread.
 struct OneThread {
   OneThread() { nn::set_threads(1); }
   ~OneThread() { nn::set_threads(0); }
@@ -15,7 +15,7 @@ struct OneThread {
   OneThread& operator=(const OneThread&) = delete;
 };
 
-// How many pairs of target words stand the other way round than what they translate.
+// How many pairs of target words are in the opposite order of what they translate.
 std::size_t crossings(const Pair& pair) {
   std::size_t count = 0;
   for (std::size_t i = 0; i < pair.alignment.size(); ++i) {
@@ -27,7 +27,7 @@ std::size_t crossings(const Pair& pair) {
   return count;
 }
 
-// Test sentences of a size that can be drawn, those first whose words move most.
+// Test sentences small enough to draw, those whose words move most first.
 std::vector<Pair> choose_examples(const std::vector<Pair>& test) {
   constexpr std::size_t kExamples = 2, kFewest = 8, kMost = 13;
   std::vector<Pair> fit;
@@ -46,7 +46,7 @@ std::vector<double> map_of(const Model& model, const Task& task, const Pair& pai
   return weights.given() ? weights.values() : std::vector<double>{};
 }
 
-// About seconds: what a step costs beside one without attention.
+// Roughly seconds: the cost of a step relative to one without attention.
 double cost_of(const Arm& arm) {
   return arm.look == Look::none ? 1.0 : arm.look == Look::transformer || arm.heads > 1 || arm.d_k > 64 ? 1.7 : 1.3;
 }
@@ -63,17 +63,15 @@ ComparisonSettings comparison_settings(const Work& work) {
   return settings;
 }
 
-std::unique_ptr<Model> trained(const Arm& arm, const Task& task, const TrainingSettings& settings, std::uint64_t seed,
-                               const std::function<void(std::int64_t)>& step, Training* training,
-                               const std::function<void(const Model&)>& at_start) {
+TrainedModel trained(const Arm& arm, const Task& task, const TrainingSettings& settings, std::uint64_t seed,
+                     const std::function<void(std::int64_t)>& step, const std::function<void(const Model&)>& at_start) {
   nn::Random random(seed, "translate/" + arm.id);
   auto model = make_model(arm, task.model_sizes(), random);
   if (at_start) at_start(*model);
   TrainingSettings own = settings;
   own.seed = seed;
-  Training found = train(*model, task.train, task.validation, own, step);
-  if (training != nullptr) *training = std::move(found);
-  return model;
+  Training training = train(*model, task.train, task.validation, own, step);
+  return {std::move(model), std::move(training)};
 }
 
 Comparison compare(Work& work, double share, const Task& task, const ComparisonSettings& settings,
@@ -92,9 +90,10 @@ Comparison compare(Work& work, double share, const Task& task, const ComparisonS
   const OneThread one_thread;
   comparison.found = work.repeat(share, cells, settings.repeats, [&](const Cell& cell, std::size_t r) {
     Found found;
-    const auto model = trained(
-        *cell.arm, task, settings.training, first_seed(work) + r, [&](std::int64_t) { work.check(); }, &found.training,
+    auto [model, training] = trained(
+        *cell.arm, task, settings.training, first_seed(work) + r, [&](std::int64_t) { work.check(); },
         [&](const Model& untrained) { found.start = looking(untrained, task.sets.test, task.test); });
+    found.training = std::move(training);
     found.parameters = static_cast<double>(model->parameter_count());
     found.loss = validate(*model, task.test).loss;
     found.test = quality(*model, task, task.sets.test, task.test);

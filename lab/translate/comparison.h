@@ -14,14 +14,14 @@ struct ComparisonSettings {
   std::size_t beam_sentences = 100;  // of the test set
   std::int64_t beam = 4;
 };
-// As the profile has it.
+// As the profile sets them.
 ComparisonSettings comparison_settings(const Work& work);
 
-// What came of one arm with one seed.
+// The result of one arm with one seed.
 struct Found {
   double parameters = 0;
   Training training;
-  double loss = 0;                        // a word of the test set
+  double loss = 0;                        // per word of the test set
   Quality test, longer, beam, greedy;     // the last two on the same beam_sentences
   Looking start, end;                     // before and after training
   std::vector<std::vector<double>> maps;  // of each example: (words of the target) × (words of the source)
@@ -44,10 +44,14 @@ Comparison compare(Work& work, double share, const Task& task, const ComparisonS
 // The seed that an arm is first trained with; the others follow.
 inline std::uint64_t first_seed(const Work& work) { return work.settings().seed * 1000; }
 
-// An arm as the comparison trains it with one seed. `step` as in train().
-std::unique_ptr<Model> trained(const Arm& arm, const Task& task, const TrainingSettings& settings, std::uint64_t seed,
-                               const std::function<void(std::int64_t)>& step, Training* training = nullptr,
-                               const std::function<void(const Model&)>& at_start = {});
+// An arm as the comparison trains it with one seed. `step` as in train(); `at_start` gets the untrained model.
+struct TrainedModel {
+  std::unique_ptr<Model> model;
+  Training training;
+};
+TrainedModel trained(const Arm& arm, const Task& task, const TrainingSettings& settings, std::uint64_t seed,
+                     const std::function<void(std::int64_t)>& step,
+                     const std::function<void(const Model&)>& at_start = {});
 
 // The comparison in words, figures and measurements. `data` names what the sentences are.
 Result report_on(const Comparison& comparison, const std::string& data);

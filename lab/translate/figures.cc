@@ -9,7 +9,7 @@ namespace {
 constexpr const char* kBand = "one standard deviation over seeds";
 
 void draw_table(const Comparison& c, Result& result) {
-  Table table{{"arm", "parameters", "BLEU", "BLEU, longer", "exact", "exact, longer", "loss a word", "MB"}, {}};
+  Table table{{"arm", "parameters", "BLEU", "BLEU, longer", "exact", "exact, longer", "loss per word", "MB"}, {}};
   if (c.aligned()) table.columns.insert(table.columns.end() - 2, "on aligned words");
   for (const Arm& arm : c.arms) {
     const auto at = [&](const char* what) -> const Measurement& { return result.measurements.at(key_of(arm, what)); };
@@ -24,12 +24,11 @@ void draw_table(const Comparison& c, Result& result) {
     row.emplace_back(at("megabytes").value);
     table.rows.push_back(std::move(row));
   }
-  result.draw(
-      "arms", "Every arm, the same data and budget",
-      fmt::format("Mean and standard deviation over {} seeds. “Longer” are {} sentences longer than any that was "
-                  "trained on. MB: tensors alive in a training step, at most.",
-                  c.settings.repeats, c.task.sets.longer.size()),
-      std::move(table));
+  result.draw("arms", "Every arm, the same data and budget",
+              fmt::format("Mean and standard deviation over {} seeds. “Longer” are {} sentences longer than any that "
+                          "were trained on. MB: peak size of the tensors in a training step.",
+                          c.settings.repeats, c.task.sets.longer.size()),
+              std::move(table));
 }
 
 // One series over the arms that have this measurement.
@@ -148,17 +147,16 @@ void draw_maps(const Comparison& c, Result& result) {
         const auto row = std::span(values).subspan(i * columns.size(), columns.size());
         largest += *std::max_element(row.begin(), row.end()) / static_cast<double>(rows.size());
       }
-      draw(c.arms[a].id, c.arms[a].name, values,
-           fmt::format("A word's largest weight is {:.2f} in the mean.", largest));
+      draw(c.arms[a].id, c.arms[a].name, values, fmt::format("A word's largest weight is {:.2f} on average.", largest));
     }
   }
 }
 
 void draw_times(const Comparison& c, Result& result) {
-  Table table{{"arm", "seconds an epoch", "target words a second"}, {}};
+  Table table{{"arm", "seconds per epoch", "target words per second"}, {}};
   for (const Arm& arm : c.arms) {
-    table.rows.push_back({arm.name, plus_minus(result.times.measurements.at(key_of(arm, "seconds_an_epoch")), 2),
-                          std::round(result.times.at(key_of(arm, "words_a_second")))});
+    table.rows.push_back({arm.name, plus_minus(result.times.measurements.at(key_of(arm, "seconds_per_epoch")), 2),
+                          std::round(result.times.at(key_of(arm, "words_per_second")))});
   }
   result.times.draw("times", "Training time",
                     fmt::format("Processor time of one thread for a pass over {} pairs, evaluation left out; mean and "
@@ -173,14 +171,14 @@ void draw(const Comparison& c, Result& result) {
   const HeadSizes both = head_sizes(c, result);
   draw_table(c, result);
   draw_dots(c, result);
-  constexpr const char* kLoss = "Loss a word on sentences that are not trained on";
+  constexpr const char* kLoss = "Loss per word on sentences that are not trained on";
   const std::vector<std::int64_t> sizes(std::begin(kHeadSizes), std::end(kHeadSizes));
   draw_curves(
       c, result,
       {"learning",
        "Learning curves",
        kLoss,
-       {"loss a word", true},
+       {"loss per word", true},
        &Validation::loss,
        {Look::none, Look::additive, Look::dot, Look::general, Look::scaled, Look::multi_head, Look::transformer},
        {64}});
@@ -188,7 +186,7 @@ void draw(const Comparison& c, Result& result) {
               {"learning-scaling",
                "Learning curves of dot and scaled dot",
                kLoss,
-               {"loss a word", true},
+               {"loss per word", true},
                &Validation::loss,
                {Look::dot, Look::scaled},
                sizes});

@@ -50,8 +50,7 @@ void say_what_attention_is_for(Result& result) {
                     &scaled = result.measurements.at("translate.scaled-64.bleu");
   result.findings.push_back(
       fmt::format("Without attention the same encoder and decoder reach {} BLEU, with scaled dot {}; on longer "
-                  "sentences {:.1f} and "
-                  "{:.1f}.",
+                  "sentences {:.1f} and {:.1f}.",
                   plus_minus(none), plus_minus(scaled), result.at("translate.none.bleu_longer"),
                   result.at("translate.scaled-64.bleu_longer")));
 }
@@ -60,9 +59,8 @@ void say_who_aligns(const Comparison& c, Result& result) {
   const Arm &best = best_by(c, result, "alignment"), &worst = best_by(c, result, "alignment", -1);
   if (&best == &worst) return;
   result.findings.push_back(
-      fmt::format("{} aligns best: {:.0f} % of its attention is on the words that the grammar aligns; least does {}, "
-                  "{:.0f} %. Even "
-                  "weights would put {:.0f} % there.",
+      fmt::format("{} aligns best: {:.0f} % of its attention is on the words that the grammar aligns; {} worst, {:.0f} "
+                  "%. Even weights would put {:.0f} % there.",
                   best.name, 100 * result.at(key_of(best, "alignment")), worst.name,
                   100 * result.at(key_of(worst, "alignment")), 100 * result.at("translate.even.alignment")));
 }
@@ -73,15 +71,15 @@ void say_what_scaling_changed(const HeadSizes& both, Result& result) {
     const char* change = !differ(dot, scaled)       ? "changes nothing beyond the spread"
                          : scaled.value > dot.value ? "helps"
                                                     : "hurts";
-    result.findings.push_back(fmt::format(
-        "At d_k {} the scaling {}: BLEU {} without and {} with it, loss a word {:.2f} and {:.2f}. A word's largest "
-        "weight is "
-        "{:.2f} and {:.2f} before training, {:.2f} and {:.2f} a tenth of the way, {:.2f} and {:.2f} at the end.",
-        d, change, plus_minus(dot), plus_minus(scaled), both.at("dot", d, "loss").value,
-        both.at("scaled", d, "loss").value, both.at("dot", d, "largest_start").value,
-        both.at("scaled", d, "largest_start").value, both.at("dot", d, "largest_early").value,
-        both.at("scaled", d, "largest_early").value, both.at("dot", d, "largest").value,
-        both.at("scaled", d, "largest").value));
+    result.findings.push_back(
+        fmt::format("At d_k {} the scaling {}: BLEU {} without and {} with it, loss per word {:.2f} and {:.2f}. A "
+                    "word's largest weight is {:.2f} and {:.2f} before training, {:.2f} and {:.2f} a tenth of the way, "
+                    "{:.2f} and {:.2f} at the end.",
+                    d, change, plus_minus(dot), plus_minus(scaled), both.at("dot", d, "loss").value,
+                    both.at("scaled", d, "loss").value, both.at("dot", d, "largest_start").value,
+                    both.at("scaled", d, "largest_start").value, both.at("dot", d, "largest_early").value,
+                    both.at("scaled", d, "largest_early").value, both.at("dot", d, "largest").value,
+                    both.at("scaled", d, "largest").value));
   }
 }
 
@@ -92,20 +90,20 @@ void say_about_search(const Comparison& c, Result& result) {
   }
   const auto [least, most] = std::minmax_element(gains.begin(), gains.end());
   result.findings.push_back(
-      fmt::format("A beam of {} in place of greedy search changes BLEU by {:+.1f} to {:+.1f}, by arm.", c.settings.beam,
+      fmt::format("A beam of {} instead of greedy search changes BLEU by {:+.1f} to {:+.1f}, by arm.", c.settings.beam,
                   *least, *most));
 }
 
 void say_who_is_fast(const Comparison& c, Result& result) {
   const Findings& times = result.times;
-  const Arm &fast = best_by(c, times, "seconds_an_epoch", -1), &slow = best_by(c, times, "seconds_an_epoch");
-  const auto seconds = [&](const Arm& arm) { return times.at(key_of(arm, "seconds_an_epoch")); };
+  const Arm &fast = best_by(c, times, "seconds_per_epoch", -1), &slow = best_by(c, times, "seconds_per_epoch");
+  const auto seconds = [&](const Arm& arm) { return times.at(key_of(arm, "seconds_per_epoch")); };
   if (&fast == &slow) return;
-  std::string text = fmt::format("Fastest is {} with {:.2f} s an epoch, slowest {} with {:.2f} s.", fast.name,
+  std::string text = fmt::format("Fastest is {} with {:.2f} s per epoch, slowest {} with {:.2f} s.", fast.name,
                                  seconds(fast), slow.name, seconds(slow));
   if (has(result, "additive") && has(result, "scaled-64")) {
-    const Measurement &additive = times.measurements.at("translate.additive.seconds_an_epoch"),
-                      &scaled = times.measurements.at("translate.scaled-64.seconds_an_epoch");
+    const Measurement &additive = times.measurements.at("translate.additive.seconds_per_epoch"),
+                      &scaled = times.measurements.at("translate.scaled-64.seconds_per_epoch");
     const double ratio = additive.value / scaled.value;
     text += fmt::format(" An epoch with additive attention takes {:.2f} times one with scaled dot (d_k 64){}.", ratio,
                         differ(additive, scaled) ? "" : ", which is within the spread");
@@ -120,8 +118,8 @@ Result report_on(const Comparison& c, const std::string& data) {
   const TrainingSettings& t = c.settings.training;
   result.settings = fmt::format(
       "{}: {} pairs to train on, {} and {} (longer) to test with; {} and {} words. Bidirectional GRU, GRU decoder with "
-      "input feeding, {} parameters ± {:.0f} % an arm: the width of the layers makes up for what the attention takes. "
-      "{} steps of {} sentences, Adam at {}, label smoothing {}, gradients clipped at {}. {} seeds.",
+      "input feeding, {} parameters ± {:.0f} % per arm: the width of the layers compensates for what the attention "
+      "takes. {} steps of {} sentences, Adam at {}, label smoothing {}, gradients clipped at {}. {} seeds.",
       data, c.task.train.size(), c.task.test.size(), c.task.longer.size(), c.task.source.size(), c.task.target.size(),
       c.task.model_sizes().parameters, 100 * kBudget, t.steps, t.batch, t.lr, t.smoothing, t.clip, c.settings.repeats);
   measure(c, result);

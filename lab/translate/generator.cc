@@ -4,27 +4,22 @@
 
 #include <unordered_set>
 
+#include "core/hash.h"
 #include "keel/error.h"
 #include "lab/translate/grammar/clauses.h"
 
 namespace keel::lab::translate {
 namespace {
 
-// FNV-1a
-std::uint64_t hash(const std::string& text) {
-  std::uint64_t h = 0xCBF29CE484222325;
-  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001B3;
-  return h ^ h >> 32;
-}
-
-constexpr std::uint64_t kShares =
-    20;  // of the sentences, one is for validation, one for tests, the others for training
+// One share of the sentences is for validation, one for tests, the others for training.
+constexpr std::uint64_t kShares = 20;
 constexpr double kMoments = 0.15, kTwo = 0.2;  // moments among the sentences; two in one
 
 // Which of the sets a pair may be part of.
 std::vector<Pair>& set_of(Sets& sets, const Pair& pair) {
   if (pair.source.size() > kLongest) return sets.longer;
-  const std::uint64_t share = hash(joined(pair.target)) % kShares;
+  const std::uint64_t hash = hash_text(joined(pair.target));
+  const std::uint64_t share = (hash ^ hash >> 32) % kShares;
   return share == 0 ? sets.test : share == 1 ? sets.validation : sets.train;
 }
 
@@ -49,7 +44,7 @@ Sets generate_sets(std::uint64_t seed, const SetSizes& sizes) {
                                                                           {&sets.test, sizes.test},
                                                                           {&sets.longer, sizes.longer}};
   std::size_t missing = sizes.train + sizes.validation + sizes.test + sizes.longer;
-  const std::size_t most = 1000 + 100 * missing;  // draws, before it is plain that there are no more
+  const std::size_t most = 1000 + 100 * missing;  // draws before concluding that there are no more
   std::unordered_set<std::string> known;
   nn::Random random(seed, "translate/sentences");
   for (std::size_t draws = 0; missing > 0; ++draws) {

@@ -8,7 +8,7 @@
 namespace keel::lab::translate {
 
 // English and German sentences of a closed domain: dates, clock times, quantities and prices in words, and what people
-// do with them. Grammatical in both, and one German sentence for each English one. Words move: "half past three" is
+// do with them. Grammatical in both, with one German sentence for each English one. Words move: "half past three" is
 // "halb vier", "twenty one" is "ein und zwanzig", and most verbs stand last.
 Pair generate(nn::Random& random);
 
@@ -26,7 +26,7 @@ struct SetSizes {
 };
 
 // Distinct pairs. Which set a sentence belongs to is decided by its words alone, so no two sets, of whatever seeds,
-// share one. Raises where the domain does not have that many.
+// share one. Raises if the domain does not have that many.
 Sets generate_sets(std::uint64_t seed, const SetSizes& sizes);
 
 }  // namespace keel::lab::translate

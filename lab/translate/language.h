@@ -10,7 +10,7 @@
 
 namespace keel::lab::translate {
 
-enum class Units { automatic, words, bpe };  // automatic: words where all fit into the vocabulary
+enum class Units { automatic, words, bpe };  // automatic: words if all fit into the vocabulary
 
 inline constexpr std::size_t kMostWords = 1000;  // in a vocabulary
 
@@ -19,7 +19,7 @@ class Language {
  public:
   // Learnt on the sentences of one side of `pairs`.
   Language(const std::vector<Pair>& pairs, std::vector<std::string> Pair::*side, Units units);
-  // As json() gives it, which is held to what the other one makes: it comes from a file that somebody may have edited.
+  // From json(), checked against what the other constructor makes: it comes from a file that may have been edited.
   // Raises keel::Error or Json::exception.
   explicit Language(const Json& json);
   Json json() const;

@@ -46,8 +46,8 @@ void measure(const Comparison& c, Result& result) {
     keep(result, "bleu_beam_some", [](const Found& f) { return f.beam.bleu; });
     keep(result, "loss", [](const Found& f) { return f.loss; });
     keep(result, "megabytes", [](const Found& f) { return static_cast<double>(f.training.peak_bytes) / 1e6; });
-    keep(result.times, "seconds_an_epoch", [](const Found& f) { return f.training.seconds_an_epoch; });
-    keep(result.times, "words_a_second", [](const Found& f) { return f.training.words_a_second; });
+    keep(result.times, "seconds_per_epoch", [](const Found& f) { return f.training.seconds_per_epoch; });
+    keep(result.times, "words_per_second", [](const Found& f) { return f.training.words_per_second; });
     if (c.arms[a].look == Look::none) continue;
     keep(result, "largest_start", [](const Found& f) { return f.start.sharpest; });
     keep(result, "largest_early", [](const Found& f) { return f.training.curve.front().found.largest; });

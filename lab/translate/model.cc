@@ -35,11 +35,10 @@ std::unique_ptr<Model> make_model(const Arm& arm, const ModelSizes& sizes, nn::R
   auto model = of_width(arm, sizes, width * kStep, random);
   const double off = std::abs(static_cast<double>(model->parameter_count() - sizes.parameters));
   if (off > kBudget * static_cast<double>(sizes.parameters)) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("[translate] {}: expected a model of {} parameters within {:.0f} %, got {} at its narrowest; "
-                    "the vocabulary is too large for it",
-                    arm.id, sizes.parameters, 100 * kBudget, model->parameter_count()));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("[translate] {}: expected a model of {} parameters within {:.0f} %, got {} at its "
+                            "narrowest; the vocabulary is too large for it",
+                            arm.id, sizes.parameters, 100 * kBudget, model->parameter_count()));
   }
   return model;
 }

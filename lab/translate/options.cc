@@ -38,7 +38,7 @@ TranslateOptions::TranslateOptions(const Settings& settings) {
 void TranslateOptions::take_digests(Settings& settings) {
   const auto data = settings.options.find("data");
   if (data == settings.options.end()) return;
-  // What can be read but once cannot be known beforehand: its run is like no other.
+  // What can be read only once cannot be identified beforehand: its run is unique.
   settings.digests["data"] = io::file_digest(data->second)
                                  .value_or(fmt::format("a stream read by process {} at {}", ::getpid(),
                                                        std::chrono::system_clock::now().time_since_epoch().count()));
@@ -58,8 +58,9 @@ Loaded load_task(const TranslateOptions& options, const SetSizes& sizes, std::ui
   if (file.regular && !options.digest.empty() && file.digest != options.digest) {
     throw Error(
         ErrorCode::bad_file,
-        fmt::format("[translate] {}: expected what it held as the run began (digest {}), got another content ({})",
-                    io::path_text(options.data), options.digest, file.digest));
+        fmt::format(
+            "[translate] {}: expected the content it had when the run began (digest {}), got different content ({})",
+            io::path_text(options.data), options.digest, file.digest));
   }
   std::vector<std::string> notes;
   if (file.bad > 0 || file.repeated > 0) {

@@ -11,15 +11,15 @@ namespace keel::lab::translate {
 // What `keel lab translate` can be told beyond the lab's own settings (Settings::options).
 class TranslateOptions {
  public:
-  // Raises keel::Error for an arm or a kind of vocabulary that there is not.
+  // Raises keel::Error for an unknown arm or kind of vocabulary.
   explicit TranslateOptions(const Settings& settings);
 
-  // Notes what the files that the settings name hold, so that a run on another content is another run. Raises
-  // keel::Error where one cannot be read.
+  // Records the content of the files that the settings name, so that a run on other content is another run. Raises
+  // keel::Error if one cannot be read.
   static void take_digests(Settings& settings);
 
   std::string data;    // a file of pairs; empty for the grammar's
-  std::string digest;  // of what it held as the run began; empty where nobody noted it
+  std::string digest;  // of its content when the run began; empty if not recorded
   std::string arm;     // empty for all
   Units units = Units::automatic;
 

@@ -61,7 +61,7 @@ class Recurrent : public Model {
 
  private:
   struct State {
-    Tensor s, made;  // (B, d): the decoder's state, and what it last made of that and of what it looked at
+    Tensor s, made;  // (B, d): the decoder's state, and its last output from that and the context
     Attender::Memory memory;
   };
 

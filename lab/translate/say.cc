@@ -70,7 +70,7 @@ std::optional<TrainedArm> load(const std::string& path, const Json& run) {
     const nn::Checkpoint checkpoint = nn::load_checkpoint(path);
     if (Json::parse(checkpoint.text("run")) != run) return {};
     return read(checkpoint, arm_by_id(run.at("arm")));
-  } catch (const Error&) {  // not ours, or damaged: it is trained again
+  } catch (const Error&) {  // not ours, or damaged: train again
     return {};
   } catch (const Json::exception&) {
     return {};
@@ -86,10 +86,10 @@ TrainedArm train_arm(const Arm& arm, const Work& work, const std::function<void(
   const Loaded loaded =
       load_task(options, settings.sizes, work.settings().seed, [&](double share) { progress(kReading * share); });
   const auto steps = static_cast<double>(settings.training.steps);
-  auto model = trained(arm, loaded.task, settings.training, first_seed(work), [&](std::int64_t step) {
+  TrainedModel found = trained(arm, loaded.task, settings.training, first_seed(work), [&](std::int64_t step) {
     progress(kReading + (1 - kReading) * static_cast<double>(step - 1) / steps);
   });
-  return {arm, loaded.task.source, loaded.task.target, loaded.task.longest(), std::move(model)};
+  return {arm, loaded.task.source, loaded.task.target, loaded.task.longest(), std::move(found.model)};
 }
 
 Heatmap Said::heatmap() const { return {"target", "source", "weight", target, source, weights, 0, 1}; }

@@ -11,7 +11,7 @@ namespace {
 
 using nn::Tensor;
 
-// Rows `which` of x, whose first dimension is a row.
+// Rows `which` of x, along its first dimension.
 Tensor rows_of(const Tensor& x, const std::vector<std::int64_t>& which) {
   nn::Shape shape = x.shape();
   shape[0] = std::ssize(which);
@@ -61,7 +61,7 @@ Sentence beam(const Model& model, const Tensor& source, std::int64_t width, std:
   const nn::NoGrad off;
   Rows rows = model.start(source);
   std::vector<Hypothesis> alive{{}};
-  Hypothesis best{{}, -std::numeric_limits<double>::infinity()};  // its score a word
+  Hypothesis best{{}, -std::numeric_limits<double>::infinity()};  // its score per word
   const auto finish = [&](Hypothesis h, bool with_end) {
     h.score /= static_cast<double>(h.words.size() + (with_end ? 1 : 0));
     if (h.score > best.score) best = std::move(h);

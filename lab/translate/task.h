@@ -7,7 +7,7 @@
 
 namespace keel::lab::translate {
 
-// The same budget for every arm: so many parameters beside what words take, and those of a model in the middle.
+// The same budget for every arm: so many parameters besides those of the words, and those of a model in the middle.
 inline ModelSizes model_sizes(const Language& source, const Language& target) {
   return {source.size(), target.size(), 50'000 + 32 * source.size() + 96 * target.size()};
 }

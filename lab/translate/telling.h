@@ -7,7 +7,7 @@
 // What the parts of report_on() share: measurements as figures and sentences read them.
 namespace keel::lab::translate {
 
-// What `get` reads of each seed.
+// What `get` reads from each seed.
 template <class Get>
 std::vector<double> each(const std::vector<Found>& found, const Get& get) {
   std::vector<double> values;
@@ -24,7 +24,7 @@ std::string percent(const Measurement& m);
 // The arm with the most of `what`; with a sign of −1 the least.
 const Arm& best_by(const Comparison& c, const Findings& in, const char* what, double sign = 1);
 
-// dot beside scaled dot, over d_k.
+// dot next to scaled dot, over d_k.
 struct HeadSizes {
   std::vector<std::int64_t> sizes;
   const Result& result;
@@ -45,10 +45,10 @@ struct HeadSizes {
 // The sizes at which both were run.
 HeadSizes head_sizes(const Comparison& c, const Result& result);
 
-// Measurements of every arm: in `times` those that a clock had a part in.
+// Measurements of every arm; those that depend on a clock are in `times`.
 void measure(const Comparison& c, Result& result);
 
-// All figures. The measurements are there.
+// All figures. The measurements must be there.
 void draw(const Comparison& c, Result& result);
 
 }  // namespace keel::lab::translate

@@ -8,7 +8,7 @@
 namespace keel::lab::translate {
 namespace {
 
-// Batches without end, drawn anew for every epoch.
+// Endless batches, drawn afresh for every epoch.
 class Stream {
  public:
   Stream(std::span<const Coded> pairs, std::size_t size, std::uint64_t seed)
@@ -86,8 +86,8 @@ Training train(Model& model, std::span<const Coded> pairs, std::span<const Coded
     }
   }
   model.zero_grad();
-  found.seconds_an_epoch = seconds * static_cast<double>(pairs.size()) / sentences;
-  found.words_a_second = words / seconds;
+  found.seconds_per_epoch = seconds * static_cast<double>(pairs.size()) / sentences;
+  found.words_per_second = words / seconds;
   return found;
 }
 

@@ -18,8 +18,8 @@ struct TrainingSettings {
 
 // On sentences that are not trained on, under teacher forcing.
 struct Validation {
-  double loss = 0;     // a word, without smoothing
-  double largest = 0;  // mean of a word's largest weight; 0 for a model that does not look
+  double loss = 0;     // per word, without smoothing
+  double largest = 0;  // mean of a word's largest weight; 0 for a model without attention
 };
 Validation validate(const Model& model, std::span<const Coded> pairs);
 
@@ -30,12 +30,12 @@ struct CurvePoint {
 
 struct Training {
   std::vector<CurvePoint> curve;
-  double seconds_an_epoch = 0;  // of the thread that trained, evaluation left out
-  double words_a_second = 0;    // target words
-  std::int64_t peak_bytes = 0;  // of tensors alive during a step, parameters and optimiser included
+  double seconds_per_epoch = 0;  // of the thread that trained, evaluation excluded
+  double words_per_second = 0;   // target words
+  std::int64_t peak_bytes = 0;   // of tensors alive during a step, parameters and optimiser included
 };
 
-// Teacher forcing, Adam with clipped gradients, a learning rate that warms up and falls along a cosine. `step`, called
+// Teacher forcing, Adam with clipped gradients, a learning rate that warms up and then follows a cosine. `step`, called
 // before each one, may throw to stop.
 Training train(Model& model, std::span<const Coded> pairs, std::span<const Coded> validation,
                const TrainingSettings& settings, const std::function<void(std::int64_t)>& step);

@@ -7,7 +7,7 @@ namespace {
 
 using nn::Tensor;
 
-constexpr std::int64_t kSize = 40, kBlocks = 2;  // d_model; blocks a side
+constexpr std::int64_t kSize = 40, kBlocks = 2;  // d_model; blocks per side
 
 // x + attention(ln_1(x)), x + attention to the source(ln_2(x)), x + W_2 gelu(W_1 ln_3(x))
 class DecoderBlock : public nn::Module {
@@ -71,7 +71,7 @@ class Transformer : public Model {
 
   Rows start(const Tensor& source) const override { return {encode(source)}; }
 
-  // The words so far are read again: for sentences of this length a cache would not pay.
+  // The words so far are reread: for sentences of this length a cache would not pay.
   Tensor step(Rows& rows, const Tensor& last) const override {
     const Tensor word = reshape(last, {last.size(0), 1});
     if (rows.size() == 1)

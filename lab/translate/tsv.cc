@@ -32,7 +32,7 @@ Line parse(std::string_view line) {
             {}};
   }
   const auto tabs = std::count(line.begin(), line.end(), '\t');
-  if (tabs != 1) return {fmt::format("expected two columns with a tab between, got {}", tabs + 1), {}};
+  if (tabs != 1) return {fmt::format("expected two columns separated by a tab, got {}", tabs + 1), {}};
   if (io::has_control_character(line)) return {"expected text, got a control character", {}};
   const std::size_t tab = line.find('\t');
   Pair pair{.source = tokenised(std::string(line.substr(0, tab)), Tokens::none),
@@ -48,7 +48,7 @@ Line parse(std::string_view line) {
   return {"", std::move(pair)};
 }
 
-// Lines as they come in, each at most kLongestLine bytes of which are held.
+// Lines as they arrive, keeping at most kLongestLine bytes of each.
 class Reader {
  public:
   explicit Reader(PairFile& into) : into_(into) {}

@@ -21,9 +21,9 @@ struct PairFile {
   std::string digest;    // of its bytes
 };
 
-// A user's own pairs: a line each, two columns with a tab between, UTF-8. Read as a stream; `progress`, called now and
-// then with the share that is read, may throw to stop. A line that cannot be used is left out and reported by its
-// number. Raises keel::Error where the file cannot be read, or has fewer than kFewestPairs pairs.
+// A user's own pairs: one per line, two columns separated by a tab, UTF-8. Read as a stream; `progress`, called now and
+// then with the share read, may throw to stop. A line that cannot be used is left out and reported by its
+// number. Raises keel::Error if the file cannot be read, or has fewer than kFewestPairs pairs.
 PairFile read_pairs(const std::string& path, const std::function<void(double)>& progress);
 
 // Training, validation and test sets of them, disjoint; the longest twentieth is the second test set.

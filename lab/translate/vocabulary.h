@@ -10,7 +10,7 @@ namespace keel::lab::translate {
 
 using Counts = std::map<std::string, std::int64_t>;
 
-// Words and their numbers. 0 ends a sentence, 1 is a word that is not there; the others by frequency.
+// Words and their numbers. 0 ends a sentence, 1 is an unknown word; the others by frequency.
 class Vocabulary {
  public:
   // The most frequent of `counts`, so that there are at most `most` with the first two; of equals, the first by bytes.

@@ -1,4 +1,4 @@
-"""Makes the arrays that a call writes to: of NumPy, or of PyTorch where the caller's are."""
+"""Creates the arrays that a call writes to: NumPy arrays, or tensors for a caller with tensors."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from keel._options import TABLE, refuse_unknown
 
 
 class NumpyMaker:
-    """Results for NumPy arrays, and for those of any other library that speaks DLPack."""
+    """Results for NumPy arrays, and for those of any other library that supports DLPack."""
 
     def __init__(self, dtype: np.dtype) -> None:
         self.dtype = dtype
         self.rows = np.dtype(np.float64 if dtype == np.float64 else np.float32)
 
     def empty(self, shape: tuple[int, ...], dtype: Any = None) -> Any:
-        return np.empty(shape, dtype or self.dtype)
+        return np.empty(shape, self.dtype if dtype is None else dtype)
 
     def row(self, shape: tuple[int, ...]) -> Any:
         return np.empty(shape, self.rows)
@@ -27,8 +27,16 @@ class NumpyMaker:
     def count(self, shape: tuple[int, ...]) -> Any:
         return np.empty(shape, np.int64)
 
+    def out_dtype(self, operation: str, dtype: Any) -> Any:
+        """The dtype that the caller asked for; TypeError if outputs cannot have it."""
+        try:
+            asked = np.dtype(dtype)
+        except TypeError:
+            raise TypeError(f"[{operation}] out_dtype: expected a NumPy dtype, got {dtype!r}") from None
+        return check_out_dtype(operation, asked, (self.dtype, self.rows))
+
     def like(self, array: Any, operation: str, name: str) -> Any:
-        """For the gradient by `array`."""
+        """For the gradient with respect to `array`."""
         dtype, shape = _core.describe(operation, name, array)
         return np.empty(shape, numpy_dtype(dtype))
 
@@ -42,7 +50,7 @@ class TorchMaker:
         self.rows = torch.float64 if dtype == torch.float64 else torch.float32
 
     def empty(self, shape: tuple[int, ...], dtype: Any = None) -> Any:
-        return self.torch.empty(shape, dtype=dtype or self.dtype)
+        return self.torch.empty(shape, dtype=self.dtype if dtype is None else dtype)
 
     def row(self, shape: tuple[int, ...]) -> Any:
         return self.torch.empty(shape, dtype=self.rows)
@@ -50,13 +58,26 @@ class TorchMaker:
     def count(self, shape: tuple[int, ...]) -> Any:
         return self.torch.empty(shape, dtype=self.torch.int64)
 
+    def out_dtype(self, operation: str, dtype: Any) -> Any:
+        if not isinstance(dtype, self.torch.dtype):
+            raise TypeError(f"[{operation}] out_dtype: expected a torch dtype, got {dtype!r}")
+        return check_out_dtype(operation, dtype, (self.dtype, self.rows))
+
     def like(self, array: Any, operation: str, name: str) -> Any:
         _core.describe(operation, name, array)
         return self.torch.empty(array.shape, dtype=array.dtype)
 
 
+def check_out_dtype(operation: str, dtype: Any, allowed: tuple[Any, Any]) -> Any:
+    """Outputs have the dtype of q, or that of lse."""
+    if dtype not in allowed:
+        names = " or ".join(dict.fromkeys(str(each) for each in allowed))
+        raise TypeError(f"[{operation}] out_dtype: expected {names}, got {dtype}")
+    return dtype
+
+
 def numpy_dtype(name: str) -> np.dtype:
-    """The NumPy dtype of a name of Keel's; bf16 is that of ml_dtypes, which must be there for it."""
+    """The NumPy dtype for one of Keel's names; bf16 needs ml_dtypes."""
     if name == "bf16":
         import ml_dtypes
 
@@ -65,7 +86,7 @@ def numpy_dtype(name: str) -> np.dtype:
 
 
 def maker_for(operation: str, name: str, array: Any) -> tuple[NumpyMaker | TorchMaker, tuple[int, ...]]:
-    """Who makes the results of a call on `array`, and the shape of that array. TypeError where it is no array."""
+    """The maker of the results of a call on `array`, and the shape of `array`. TypeError if it is not an array."""
     dtype, shape = _core.describe(operation, name, array)
     if isinstance(array, np.ndarray):
         return NumpyMaker(array.dtype), tuple(shape)
@@ -76,7 +97,7 @@ def maker_for(operation: str, name: str, array: Any) -> tuple[NumpyMaker | Torch
 
 
 def check_tensors(operation: str, **arrays: Any) -> None:
-    """ValueError for a torch tensor whose gradient would be lost here, or whose memory has another sign."""
+    """ValueError for a torch tensor whose gradient would be lost here, or that is a lazy negation."""
     torch = sys.modules.get("torch")
     if torch is None:
         return
@@ -88,12 +109,13 @@ def check_tensors(operation: str, **arrays: Any) -> None:
 def _check_tensor(torch: Any, operation: str, name: str, array: Any) -> None:
     if array.is_neg():
         raise ValueError(
-            f"[{operation}] {name}: expected a tensor as it lies in memory, got a lazy negation; use resolve_neg()"
+            f"[{operation}] {name}: expected a tensor whose memory holds its values, got a lazy negation; "
+            "use resolve_neg()"
         )
     if array.requires_grad and torch.is_grad_enabled():
         raise ValueError(
             f"[{operation}] {name}: expected a tensor that needs no gradient, got one with requires_grad; "
-            "keel.torch has the operators that autograd knows"
+            "keel.torch works under autograd"
         )
 
 
@@ -102,7 +124,7 @@ _INTEGERS = {name for name, option in TABLE.items() if option.kind == "integers"
 
 
 def prepare(operation: str, options: Any) -> None:
-    """Makes the options that are given what the compiled part takes."""
+    """Converts the given options, in place, to what the compiled part takes."""
     torch = sys.modules.get("torch")
     for name, value in options.items():
         if name in _ARRAYS:

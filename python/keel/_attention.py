@@ -8,6 +8,7 @@ import numpy as np
 
 from keel import _core
 from keel._arrays import check_tensors, maker_for, prepare
+from keel._backward import gradient_sources
 from keel._options import ArrayOptions, takes
 
 if TYPE_CHECKING:
@@ -15,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class HeadStats(NamedTuple):
-    """Per head, over the rows that see at least one key. Each is a NumPy array (B, H_q) in float64; for a packed
-    batch B is the number of its entries.
+    """Per head, over the rows that see at least one key. Each field is a NumPy array (B, H_q) in float64; for a packed
+    batch, B is the number of entries.
 
-    max_logit            largest score, what QK-clip watches; -inf when no row sees a key
+    max_logit            largest score (the one QK-clip watches); -inf when no row sees a key
     mean_entropy         nats
     min_entropy          nats
     normalised_entropy   mean of entropy / ln(number of visible keys)
@@ -35,16 +36,16 @@ class HeadStats(NamedTuple):
 
 
 class RowStats(NamedTuple):
-    """What the softmax of every row was like: arrays (B, H_q, N_q), and `heads`, the same summed up per head.
+    """Statistics of each row's softmax: arrays (B, H_q, N_q), and `heads`, their summary per head.
 
     max_logit    largest visible score
     entropy      of the softmax, in nats
     max_weight   largest weight
-    logit_mean   mean of the visible scores above -2^64: masks that are finite biases are left out
-    logit_var    variance of the same
+    logit_mean   mean of the visible scores above -2^64, which leaves out keys that a finite bias masks
+    logit_var    variance of these scores
     visible      how many keys the row sees (int64)
-    logit_count  how many scores logit_mean and logit_var are of (int64)
-    heads        HeadStats
+    logit_count  how many scores logit_mean and logit_var are over (int64)
+    heads        HeadStats; None after `keel.merge`
     """
 
     max_logit: Any
@@ -54,18 +55,18 @@ class RowStats(NamedTuple):
     logit_var: Any
     visible: Any
     logit_count: Any
-    heads: HeadStats
+    heads: HeadStats | None
 
 
-STATISTICS = RowStats._fields[:-1]  # of rows
-COUNTS = ("visible", "logit_count")  # of these, the integers
+STATISTICS = tuple(name for name in RowStats._fields if name != "heads")  # one number per row
+COUNTS = ("visible", "logit_count")  # those that are integers
 
 
 class AttentionResult(NamedTuple):
-    """What `keel.attention` returns when more than the output is asked for; None where it was not.
+    """What `keel.attention` returns when asked for more than the output. What was not asked for is None.
 
     out       (B, H_q, N_q, d_v)
-    lse       (B, H_q, N_q), log of the softmax's denominator, float32 (float64 for float64 inputs)
+    lse       (B, H_q, N_q), log of the softmax denominator, float32 (float64 for float64 inputs)
     weights   (B, H_q, N_q, N_k), what multiplied v
     stats     RowStats
     key_sums  (B, H_q, N_k), the sum of each key's weights over the rows, float32 (float64 for float64 inputs)
@@ -88,6 +89,7 @@ def attention(
     return_weights: bool = False,
     return_stats: bool = False,
     out: Any = None,
+    out_dtype: Any = None,
     saturation_threshold: float = 0.99,
     return_key_sums: bool = False,
     key_sum_rows: int = 0,
@@ -96,27 +98,31 @@ def attention(
     """Attention of the queries q over the keys k and values v: softmax(scale · q kᵀ) v.
 
     Shapes: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B, H_kv, N_k, d_v), result (B, H_q, N_q, d_v). B, or B and
-    H, may be missing from all of them. H_q is a multiple of H_kv. The arrays share one dtype (float64, float32,
+    H, may be missing from all three. H_q is a multiple of H_kv. The arrays share one dtype (float64, float32,
     float16 or bfloat16), may have any strides, and are not copied. The result is a torch tensor for torch tensors,
     else a NumPy array.
 
     mask       (B, H_q, N_q, N_k), any dimension 1 or missing from the left: bool, True = attend; or numbers that are
                added to the scores, -inf = hidden
-    bias       such numbers, where mask is bool
-    causal     "top_left" (or True), "bottom_right" (right with a KV cache), or None
-    window     (left, right): how far from the diagonal a key may be; None on a side that has no bound
+    bias       numbers to add to the scores, where mask is bool
+    causal     "top_left" (or True), "bottom_right" (the one for a KV cache), or None
+    window     (left, right): how far from the diagonal a key may be; None for an unbounded side
+    origin     (query, key): the positions of the first rows of q and k in a longer problem of which they are a slice;
+               causal, window, alibi and dropout follow them. (query, key, n_q, n_k) where it goes on after the slice
     scale      a number, 1/sqrt(d_k) by default, or an array (B, H_q, N_q), any dimension 1
     softcap    c: scores become c·tanh(score/c)
     alibi      (H_q,) slopes
-    sinks      (H_q,) logits that join the softmax's denominator
-    dropout    probability with which a weight is zeroed, by the random numbers of `seed`
+    sinks      (H_q,) logits that join the softmax denominator
+    dropout    the probability of zeroing a weight; `seed` decides which
     q_lengths, k_lengths   (B,): how many rows of a padded batch are real
     q_offsets, k_offsets   (E + 1,): where the entries of a packed batch (B = 1) begin and end
-    out        where to write the result
-    threads    at most so many; None for all the machine has
-    key_sum_rows   key_sums are over the last so many rows of each entry; 0 for all rows
+    out        where to write the result: an array of q's dtype, or float32 for 16-bit inputs
+    out_dtype  the dtype of a new result, by the same rule: float32 for partial results that are to be merged
+    threads    at most this many; None for all that the machine has
+    saturation_threshold   the weight above which a row counts as saturated in return_stats
+    key_sum_rows   sum key_sums over this many last rows of each entry; 0 for all rows
 
-    Returns the output; an AttentionResult when return_lse, return_weights, return_stats or return_key_sums asks for more.
+    Returns the output; an AttentionResult when any of the return_... arguments asks for more.
 
     >>> import keel, numpy as np
     >>> x = np.eye(3, dtype=np.float32)[None, None]
@@ -128,11 +134,16 @@ def attention(
     maker, q_shape = maker_for("attention", "q", q)
     check_tensors("attention", q=q, k=k, v=v)
     prepare("attention", options)
+    if out is not None and out_dtype is not None:
+        raise ValueError(
+            f"[attention] out_dtype: expected None together with out, which has a dtype, got {out_dtype!r}"
+        )
     if out is None:
         _, v_shape = _core.describe("attention", "v", v)
-        out = maker.empty(q_shape[:-1] + tuple(v_shape[-1:]))
+        dtype = None if out_dtype is None else maker.out_dtype("attention", out_dtype)
+        out = maker.empty(q_shape[:-1] + tuple(v_shape[-1:]), dtype)
     rows = q_shape[:-1]
-    outputs: dict[str, Any] = {"saturation_threshold": saturation_threshold}
+    outputs: dict[str, Any] = {}
     if return_lse:
         outputs["lse"] = maker.row(rows)
     if return_weights or return_key_sums:
@@ -142,16 +153,12 @@ def attention(
             outputs["weights"] = maker.empty(rows + keys)
         if return_key_sums:
             outputs["key_sums"] = maker.row(rows[:-1] + keys)
-            outputs["key_sum_rows"] = key_sum_rows
     if return_stats:
-        for name in STATISTICS:
-            outputs[name] = maker.count(rows) if name in COUNTS else maker.row(rows)
-        four = (1,) * (4 - len(q_shape)) + q_shape
-        offsets = options.get("q_offsets")
-        entries = four[0] if offsets is None else max(len(offsets) - 1, 0)
-        outputs["heads"] = np.empty((entries, four[1], len(HeadStats._fields)))
-    _core.attention(q, k, v, out, options, outputs)
-    if not (return_lse or return_weights or return_stats or return_key_sums):
+        outputs |= {name: new_statistic(maker, name, rows) for name in STATISTICS}
+        outputs["heads"] = _new_heads(q_shape, options.get("q_offsets"))
+    settings = {"saturation_threshold": saturation_threshold, "key_sum_rows": key_sum_rows}
+    _core.attention(q, k, v, out, options, outputs | settings)
+    if not outputs:
         return out
     stats = None
     if return_stats:
@@ -161,16 +168,33 @@ def attention(
     return AttentionResult(out, outputs.get("lse"), outputs.get("weights"), stats, outputs.get("key_sums"))
 
 
-@takes(ArrayOptions)
-def explain(q: Any, k: Any, v: Any, **options: Unpack[ArrayOptions]) -> str:
-    """How `keel.attention` would serve this call: kernel, SIMD target, tiles, threads, workspace, and why.
+def new_statistic(maker: Any, name: str, rows: tuple[int, ...]) -> Any:
+    """An array for a statistic of each row."""
+    return maker.count(rows) if name in COUNTS else maker.row(rows)
 
-    Shapes and arguments are those of `keel.attention`; nothing is computed.
+
+def _new_heads(q_shape: tuple[int, ...], offsets: Any) -> np.ndarray:
+    """Memory for HeadStats, per entry (of the packed batch, where there are offsets) and head."""
+    batch, heads, *_ = (1,) * (4 - len(q_shape)) + q_shape
+    entries = batch if offsets is None else max(len(offsets) - 1, 0)
+    return np.empty((entries, heads, len(HeadStats._fields)))
+
+
+@takes(ArrayOptions)
+def explain(q: Any, k: Any, v: Any, *, want: tuple[str, ...] | None = None, **options: Unpack[ArrayOptions]) -> str:
+    """How `keel.attention` would serve this call: backend, kernel, SIMD target, tiles, threads, workspace, and why.
+    With `want`, the names of gradients, how `keel.attention_backward` would.
+
+    Shapes and arguments are those of the two functions; nothing is computed.
 
     >>> import keel, numpy as np
     >>> x = np.zeros((1, 8, 1024, 64), np.float32)
     >>> print(keel.explain(x, x, x, causal=True))  # doctest: +ELLIPSIS
     backend ...
     """
-    prepare("attention", options)
-    return _core.explain(q, k, v, options)
+    if want is None:
+        prepare("attention", options)
+        return _core.explain(q, k, v, options)
+    prepare("attention_backward", options)
+    gradient_sources("attention_backward", want, (q, k, v), options)
+    return _core.explain_backward(q, k, v, options, list(want))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keel import _core
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Gradients(NamedTuple):
-    """The gradients that were asked for, shaped as what they belong to; None for the others."""
+    """The gradients that were asked for, each shaped like what it belongs to; None for the others."""
 
     dq: Any = None
     dk: Any = None
@@ -21,6 +22,29 @@ class Gradients(NamedTuple):
     dbias: Any = None
     dscale: Any = None
     dsinks: Any = None
+
+
+OF_TENSORS = ("dq", "dk", "dv")
+OF_OPTIONS = tuple(name for name in Gradients._fields if name not in OF_TENSORS)
+
+
+def gradient_sources(operation: str, want: Any, tensors: tuple[Any, Any, Any], options: Any) -> dict[str, Any]:
+    """What each gradient is taken with respect to; None for the scale that is the default."""
+    if isinstance(want, str) or not isinstance(want, Iterable):
+        raise TypeError(f"[{operation}] want: expected a sequence of names, got {want!r}")
+    sources: dict[str, Any] = {}
+    for gradient in want:
+        if gradient not in Gradients._fields:
+            known = ", ".join(Gradients._fields)
+            raise ValueError(f"[{operation}] want: expected names from {known}, got {gradient!r}")
+        source = dict(zip(OF_TENSORS, tensors)).get(gradient)
+        if source is None:
+            source = source_of(gradient, options)
+        if source is None and gradient != "dscale":
+            names = " or ".join(name for name, option in TABLE.items() if option.gradient == gradient)
+            raise ValueError(f"[{operation}] want: expected {gradient} only together with {names}, got it alone")
+        sources[gradient] = source
+    return sources
 
 
 @takes(ArrayOptions)
@@ -33,16 +57,24 @@ def attention_backward(
     dout: Any,
     *,
     dlse: Any = None,
-    want: tuple[str, ...] = ("dq", "dk", "dv"),
+    want: tuple[str, ...] | None = None,
+    into: Gradients | None = None,
+    accumulate: bool = False,
     **options: Unpack[ArrayOptions],
 ) -> Gradients:
-    """The gradients of `keel.attention` by its inputs, from dout, the gradient by its output.
+    """The gradients of `keel.attention` with respect to its inputs, from dout, the gradient with respect to its output.
 
     q, k, v and the options are those of the forward call; out and lse are what it returned (return_lse=True). dlse is
-    the gradient by lse, where that was used. Shapes: dout as out (B, H_q, N_q, d_v), dlse as lse (B, H_q, N_q).
+    the gradient with respect to lse, if lse was used. Shapes: dout like out (B, H_q, N_q, d_v), dlse like lse
+    (B, H_q, N_q).
 
-    `want` names the gradients to compute: dq, dk, dv, dbias (of bias, or of a mask of numbers), dscale, dsinks. Each
-    has the shape and dtype of what it belongs to; dscale of a scale that is a number has no dimensions.
+    `want` names the gradients to compute: any of dq, dk, dv, dbias (of bias, or of a mask of numbers), dscale and
+    dsinks; by default the first three. Each has the shape and dtype of what it belongs to; dscale of a scale that is a
+    number has no dimensions.
+
+    `into`, instead of `want`, holds the arrays to write to: keel.Gradients(dq=..., dv=...) asks for these two. They may
+    be float32 for 16-bit inputs. accumulate=True adds to what they hold, which sums the gradients over slices of the
+    keys (`origin`); out and lse are then those over all keys.
 
     >>> import keel, numpy as np
     >>> q, k, v, dout = np.random.default_rng(0).standard_normal((4, 1, 2, 5, 8))
@@ -54,20 +86,24 @@ def attention_backward(
     maker, _ = maker_for(operation, "q", q)
     check_tensors(operation, q=q, k=k, v=v, out=out, lse=lse, dout=dout, dlse=dlse)
     prepare(operation, options)
-    made: dict[str, Any] = {}
-    for gradient in want:
-        if gradient not in Gradients._fields:
-            known = ", ".join(Gradients._fields)
-            raise ValueError(f"[{operation}] want: expected names out of {known}, got {gradient!r}")
-        source = {"dq": q, "dk": k, "dv": v}.get(gradient)
-        if source is None:
-            source = source_of(gradient, options)
-        if gradient == "dscale" and (source is None or isinstance(source, (int, float))):
-            made[gradient] = maker.row(())  # of the number that is the default, too
-            continue
-        if source is None:
-            sources = " or ".join(name for name, option in TABLE.items() if option.gradient == gradient)
-            raise ValueError(f"[{operation}] want: expected {gradient} only beside {sources}, got it without")
-        made[gradient] = maker.like(source, operation, gradient[1:])
-    _core.attention_backward(q, k, v, out, lse, dout, dlse, options, made)
+    if into is None:
+        if accumulate:
+            raise ValueError(f"[{operation}] accumulate: expected arrays to add to (into), got none")
+        want = OF_TENSORS if want is None else want
+        into = _make(maker, operation, gradient_sources(operation, want, (q, k, v), options))
+    elif want is not None:
+        raise ValueError(f"[{operation}] want: expected None together with into, got {want!r}")
+    elif not isinstance(into, Gradients):
+        raise TypeError(f"[{operation}] into: expected keel.Gradients, got {type(into).__name__}")
+    gradients = into._asdict()
+    check_tensors(operation, **gradients)
+    _core.attention_backward(q, k, v, out, lse, dout, dlse, options, {**gradients, "accumulate": accumulate})
+    return into
+
+
+def _make(maker: Any, operation: str, sources: dict[str, Any]) -> Gradients:
+    made = {}
+    for gradient, source in sources.items():
+        is_number = source is None or isinstance(source, (int, float))  # a scale
+        made[gradient] = maker.row(()) if is_number else maker.like(source, operation, gradient[1:])
     return Gradients(**made)

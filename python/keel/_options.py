@@ -1,8 +1,8 @@
 """The options of attention: one table for NumPy, for torch and for the compiled part.
 
-A row has an option's name, the type that a caller gives, and what the package must know about it. Whatever else the
-package needs to know follows from these rows: signatures, torch's operators and their derivatives. How an option is
-read into the library is said by its row in src/options.cc; whether its value is right, by the library itself.
+A row has an option's name, its type for callers, and what the package must know about it. Everything else follows from
+these rows: signatures, torch's operators and their derivatives. A row of the same name in src/options.cc says how an
+option is read into the library, which alone checks values.
 """
 
 import inspect
@@ -13,9 +13,9 @@ from typing import Annotated, Any, TypedDict, TypeVar
 
 @dataclass(frozen=True)
 class Option:
-    """kind       "tensor", "number", "number or tensor", "causal", "window", "integers", "seed" or "threads"
+    """kind       "tensor", "number", "number or tensor", "causal", "window", "origin", "integers", "seed" or "threads"
     gradient   the name of the gradient with respect to it
-    default    what leaving it out means
+    default    what is meant where it is left out
     """
 
     kind: str
@@ -24,12 +24,13 @@ class Option:
 
 
 class Options(TypedDict, total=False):
-    """The options that NumPy and torch have in common."""
+    """The options that keel and keel.torch share."""
 
     mask: Annotated[Any, Option("tensor", gradient="dbias")]
     bias: Annotated[Any, Option("tensor", gradient="dbias")]
     causal: Annotated[str | bool | None, Option("causal")]
     window: Annotated[tuple[int | None, int | None] | None, Option("window")]
+    origin: Annotated[tuple[int, int] | tuple[int, int, int, int] | None, Option("origin")]
     scale: Annotated[Any, Option("number or tensor", gradient="dscale")]
     softcap: Annotated[float | None, Option("number")]
     alibi: Annotated[Any, Option("tensor")]
@@ -42,7 +43,7 @@ class Options(TypedDict, total=False):
 
 
 class ArrayOptions(Options, total=False):
-    """Those and the ones that torch has settings of its own for."""
+    """All options: the shared ones, and those for which torch has settings of its own."""
 
     seed: Annotated[int, Option("seed", default=0)]
     threads: Annotated[int | None, Option("threads")]
@@ -52,7 +53,7 @@ TABLE: dict[str, Option] = {name: hint.__metadata__[0] for name, hint in ArrayOp
 
 
 def source_of(gradient: str, options: Any) -> Any:
-    """What a gradient is taken with respect to: the last row that names it and is given."""
+    """What a gradient is taken with respect to: the last option given whose row names it."""
     given = [options.get(name) for name, option in TABLE.items() if option.gradient == gradient]
     return next((value for value in reversed(given) if value is not None), None)
 
@@ -65,7 +66,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def takes(table: type) -> Callable[[Function], Function]:
-    """Shows, in place of a function's **options, the rows of the table."""
+    """Shows the rows of the table in a function's signature, in place of its **options."""
 
     def show(function: Function) -> Function:
         signature = inspect.signature(function)

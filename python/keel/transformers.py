@@ -1,4 +1,4 @@
-"""Keel as an attention of Hugging Face models: attn_implementation="keel".
+"""Keel as an attention implementation for Hugging Face models: attn_implementation="keel".
 
 import keel.transformers
 
@@ -19,8 +19,8 @@ import keel.torch
 def register(name: str = "keel") -> None:
     """Makes `attn_implementation=name` work in the models of transformers that use its AttentionInterface.
 
-    Masks are those that the models make for "sdpa"; grouped heads are read where they are and not repeated; softcap,
-    sinks and position biases of the models that have them are served too. May be called again.
+    Models build their masks as for "sdpa". Grouped heads are read in place, not repeated. Softcaps, sinks and position
+    biases are supported. It may be called more than once.
 
     Shapes: query (B, H_q, N_q, D), key and value (B, H_kv, N_k, D), attention_mask (B, 1, N_q, N_k).
 
@@ -48,13 +48,13 @@ def attention_forward(
     position_bias: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """What transformers calls for each attention layer; returns (B, N_q, H_q, D), and no weights."""
+    """What transformers calls in each attention layer; returns (B, N_q, H_q, D), and no weights."""
     if kwargs.get("output_attentions"):
         raise ValueError(
             "[attention] output_attentions: expected False with Keel, got True; use 'eager' for the weights"
         )
-    # A mask, where there is one, holds all of the pattern. Without one, several queries are a prompt from its first token
-    # on, over a cache that may be longer than it; and a single query sees every key.
+    # A mask, if there is one, holds the whole pattern. Without one, several queries are the start of a prompt, over a
+    # cache that may be longer, and a single query sees every key.
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
     causal = "top_left" if query.shape[2] > 1 and attention_mask is None and is_causal else None

@@ -43,10 +43,10 @@ bool on_cpu(const dlpack::Device& device) {
 
 constexpr const char* kDtypes = "expected dtype f64, f32, f16, bf16, bool or i64, got ";
 
-// What a view of no elements points at: a null pointer would make it one that was not given.
+// What an empty view points at: a null pointer would mean that no view is given.
 std::max_align_t nothing;
 
-// The dtype of a buffer of this format and item size; nothing for what the library does not know.
+// The dtype of a buffer of this format and item size; nothing if the library has no such dtype.
 std::optional<DType> dtype_of(std::string_view format, Py_ssize_t itemsize) {
   if (!format.empty() && std::string_view("@=<>!^").find(format[0]) != std::string_view::npos) format.remove_prefix(1);
   if (format.size() != 1) return {};
@@ -64,7 +64,7 @@ std::optional<DType> dtype_of(std::string_view format, Py_ssize_t itemsize) {
     case '?':
       dtype = DType::boolean;
       break;
-    case 'l':  // of 4 bytes in the standard sizes, which the item size tells
+    case 'l':  // 4 bytes in standard sizes, which itemsize rules out
     case 'q':
       dtype = DType::i64;
       break;
@@ -90,14 +90,14 @@ std::optional<DType> dtype_of(const dlpack::DataType& type) {
   return {};
 }
 
-// The text of the Python error that is set, which is cleared.
+// Clears the current Python error and returns its text.
 std::string take_python_error() {
   nb::python_error error;
   return nb::str(error.value()).c_str();
 }
 
-// The table of functions that the type of `object` offers, or null. The last type that did is remembered and kept
-// alive: a call has three tensors of one type or more.
+// The table of functions that the type of `object` offers, or null. The last type that did is cached and kept alive: a
+// call has at least three tensors of one type.
 const dlpack::Exchange* exchange_of(nb::handle object) {
   static PyObject* known_type = nullptr;
   static const dlpack::Exchange* known = nullptr;
@@ -130,11 +130,12 @@ void Place::value_error(const std::string& text) const {
   throw nb::value_error(("[" + std::string(operation) + "] " + name + ": " + text).c_str());
 }
 
-// It is made before it borrows, so that what is borrowed is given back also where the object is then refused.
+// Delegates to the default constructor, so that the destructor releases what was borrowed if the object is then
+// refused.
 Array::Array(Place place, nb::handle object, Access access) : Array() {
   place_ = place;
   if (borrow_by_exchange(object) || borrow_buffer(object, access) || borrow_capsule(object, access)) return;
-  place.type_error("expected an array (of NumPy, of PyTorch, or with __dlpack__), got " + type_of(object));
+  place.type_error("expected a NumPy array, a torch tensor or an object with __dlpack__, got " + type_of(object));
 }
 
 Array::~Array() {
@@ -158,12 +159,12 @@ bool Array::borrow_buffer(nb::handle object, Access access) {
   bool bfloat16 = false;
   if (!PyObject_CheckBuffer(object.ptr())) return false;
   if (PyObject_GetBuffer(source.ptr(), &buffer_, PyBUF_STRIDES | PyBUF_FORMAT) != 0) {
-    const nb::python_error error;  // which is cleared by that
+    const nb::python_error error;  // takes the current error, which clears it
     buffer_.obj = nullptr;
-    // NumPy has no buffer format for the bfloat16 of ml_dtypes; as 16-bit integers it has.
+    // NumPy has no buffer format for the bfloat16 of ml_dtypes, but it has one for 16-bit integers.
     const nb::object dtype = nb::getattr(object, "dtype", nb::none());
     if (dtype.is_none()) {
-      place_.type_error(std::string("expected memory with strides, got a buffer that cannot be read so: ") +
+      place_.type_error(std::string("expected a strided buffer, got one that cannot be read as such: ") +
                         nb::str(error.value()).c_str());
     }
     const std::string name = nb::str(dtype).c_str();
@@ -172,19 +173,17 @@ bool Array::borrow_buffer(nb::handle object, Access access) {
     if (PyObject_GetBuffer(source.ptr(), &buffer_, PyBUF_STRIDES | PyBUF_FORMAT) != 0) throw nb::python_error();
     bfloat16 = true;
   }
-  if (access == Access::write && buffer_.readonly)
-    place_.value_error("expected an array to write to, got a read-only one");
+  if (access == Access::write && buffer_.readonly) place_.value_error("expected a writable array, got a read-only one");
 
   const char* const format = buffer_.format == nullptr ? "B" : buffer_.format;
   const std::optional<DType> dtype = bfloat16 ? DType::bf16 : dtype_of(format, buffer_.itemsize);
   if (!dtype) place_.type_error(kDtypes + std::string(nb::str(nb::getattr(object, "dtype", nb::str(format))).c_str()));
   dtype_ = *dtype;
   if (buffer_.itemsize > 1 && is_swapped(format)) {
-    place_.type_error(std::string("expected dtype ") + keel::name_of(dtype_) +
-                      " in the byte order of this machine, got the other one");
+    place_.type_error(std::string("expected dtype ") + keel::name_of(dtype_) + " in native byte order, got the other");
   }
-  take(buffer_.buf, buffer_.ndim, buffer_.shape, buffer_.strides);  // none: in C order, as ctypes has it
-  for (int i = 0; i < rank_ && buffer_.strides != nullptr; ++i) {   // which count bytes
+  take(buffer_.buf, buffer_.ndim, buffer_.shape, buffer_.strides);  // no strides: C order, as in ctypes
+  for (int i = 0; i < rank_ && buffer_.strides != nullptr; ++i) {   // in bytes
     if (strides_[i] % buffer_.itemsize != 0) {
       place_.value_error("expected strides that are multiples of the " + std::to_string(buffer_.itemsize) +
                          " bytes of " + keel::name_of(dtype_) + ", got " + std::to_string(strides_[i]) + " bytes");
@@ -202,14 +201,14 @@ bool Array::borrow_capsule(nb::handle object, Access access) {
       !nb::try_cast(device[1], where.index)) {
     place_.type_error(std::string("expected a DLPack device (type, index), got ") + nb::repr(device).c_str());
   }
-  if (!on_cpu(where)) place_.type_error("expected memory of the CPU, got " + name_of(where));
+  if (!on_cpu(where)) place_.type_error("expected CPU memory, got " + name_of(where));
 
   nb::object capsule;
   try {
     capsule = object.attr("__dlpack__")(nb::arg("max_version") = nb::make_tuple(1, 0));
   } catch (nb::python_error& error) {
     if (!error.matches(PyExc_TypeError)) throw;
-    capsule = object.attr("__dlpack__")();  // from before versions
+    capsule = object.attr("__dlpack__")();  // predates max_version
   }
   if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
     const auto* managed =
@@ -218,10 +217,10 @@ bool Array::borrow_capsule(nb::handle object, Access access) {
       place_.type_error("expected DLPack version 1, got " + std::to_string(managed->version.major));
     }
     if (access == Access::write && (managed->flags & dlpack::kReadOnly) != 0) {
-      place_.value_error("expected an array to write to, got a read-only one");
+      place_.value_error("expected a writable array, got a read-only one");
     }
     if (access == Access::write && (managed->flags & dlpack::kCopied) != 0) {
-      place_.value_error("expected an array to write to, got one that only hands out copies");
+      place_.value_error("expected a writable array, got one that only hands out copies");
     }
     take(managed->tensor);
   } else if (PyCapsule_IsValid(capsule.ptr(), "dltensor")) {
@@ -229,13 +228,13 @@ bool Array::borrow_capsule(nb::handle object, Access access) {
   } else {
     place_.type_error("expected a DLPack capsule, got " + type_of(capsule));
   }
-  // The capsule keeps its name, and so gives the memory back by itself when it goes.
+  // The capsule keeps its name, so its own destructor gives the memory back.
   capsule_ = capsule.release().ptr();
   return true;
 }
 
 void Array::take(const dlpack::Tensor& tensor) {
-  if (!on_cpu(tensor.device)) place_.type_error("expected memory of the CPU, got " + name_of(tensor.device));
+  if (!on_cpu(tensor.device)) place_.type_error("expected CPU memory, got " + name_of(tensor.device));
   const std::optional<DType> dtype = dtype_of(tensor.dtype);
   if (!dtype) place_.type_error(kDtypes + name_of(tensor.dtype));
   dtype_ = *dtype;
@@ -243,20 +242,20 @@ void Array::take(const dlpack::Tensor& tensor) {
   take(data == nullptr ? nullptr : data + tensor.byte_offset, tensor.ndim, tensor.shape, tensor.strides);
 }
 
-// Without strides the elements lie in C order without gaps.
+// Without strides, elements are contiguous in C order.
 template <class Size>
 void Array::take(void* data, int rank, const Size* shape, const Size* strides) {
   rank_ = rank;
   check_rank(0, kMaxRank);
   if (rank > 0 && shape == nullptr) {
-    place_.value_error("expected the sizes of " + std::to_string(rank) + " dimensions, got none");
+    place_.value_error("expected a shape of " + std::to_string(rank) + " dimensions, got none");
   }
   std::int64_t step = 1;
   bool empty = false;
   for (int i = rank; i-- > 0;) {
     shape_[i] = shape[i];
     strides_[i] = strides == nullptr ? step : strides[i];
-    if (__builtin_mul_overflow(step, shape_[i], &step)) step = INT64_MAX;  // such a shape is refused by the call
+    if (__builtin_mul_overflow(step, shape_[i], &step)) step = INT64_MAX;  // the call will refuse such a shape
     empty = empty || shape_[i] == 0;
   }
   data_ = data == nullptr && empty ? &nothing : data;

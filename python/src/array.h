@@ -15,7 +15,7 @@ namespace nb = nanobind;
 
 enum class Access { read, write };
 
-// Where an argument stands, for its errors: "[attention] q: expected …, got …".
+// An argument's place, for its errors: "[attention] q: expected …, got …".
 struct Place {
   const char* operation;
   const char* name;
@@ -24,8 +24,8 @@ struct Place {
   [[noreturn]] void value_error(const std::string& text) const;
 };
 
-// The memory of a Python array, borrowed for the length of a call: a NumPy array (or any other buffer), a torch tensor,
-// or whatever else speaks DLPack. Nothing is copied.
+// The memory of a Python array, borrowed for the duration of a call: a NumPy array (or any other buffer), a torch
+// tensor, or anything else that supports DLPack. Nothing is copied.
 class Array {
  public:
   static constexpr int kMaxRank = 8;
@@ -40,7 +40,7 @@ class Array {
   int rank() const { return rank_; }
   std::int64_t size(int dimension) const { return shape_[dimension]; }
 
-  // As a view of `Rank` dimensions: those it lacks come first and have size 1.
+  // As a view of `Rank` dimensions; missing ones come first and have size 1.
   template <std::size_t Rank>
   BasicView<Rank, void*> view(int least = 0) const {
     check_rank(least, static_cast<int>(Rank));
@@ -67,8 +67,8 @@ class Array {
   DType dtype_ = DType::f32;
   int rank_ = 0;
   std::array<std::int64_t, kMaxRank> shape_{}, strides_{};
-  Py_buffer buffer_{};           // to be released, where obj is set
-  PyObject* capsule_ = nullptr;  // owns the memory's loan
+  Py_buffer buffer_{};           // to be released if obj is set
+  PyObject* capsule_ = nullptr;  // keeps borrowed memory alive
 };
 
 }  // namespace keel::python

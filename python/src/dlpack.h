@@ -1,7 +1,7 @@
 #pragma once
 
-// The part of the DLPack 1.x binary interface that Keel reads: arrays of other libraries, by capsule or, where the type
-// of the array offers it (__dlpack_c_exchange_api__), by a table of functions without any call into Python.
+// The part of the DLPack 1.x ABI that Keel reads: arrays of other libraries, by capsule or, if the type of the array
+// offers it (__dlpack_c_exchange_api__), by a table of functions, without a call into Python.
 
 #include <cstdint>
 
@@ -26,7 +26,7 @@ struct Tensor {
   std::int32_t ndim;
   DataType dtype;
   std::int64_t* shape;
-  std::int64_t* strides;  // in elements; null: C order without gaps
+  std::int64_t* strides;  // in elements; null: contiguous in C order
   std::uint64_t byte_offset;
 };
 

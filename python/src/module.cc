@@ -1,12 +1,10 @@
-// keel._core: the library for the package keel, which gives it arrays to read and to write. Arguments that are left out
-// are None. Nothing here decides what attention means: shapes and values are checked by the library.
+// keel._core: the library's calls for the package keel, which passes arrays to read and to write, and None for what is
+// left out. Nothing here decides what attention means: the library checks shapes and values.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
-
-#include <deque>
 
 #include "calls.h"
 #include "keel/keel.h"
@@ -33,7 +31,7 @@ void attention_call(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb
   const MutableTensorView out_view = arguments.tensor("out", out, Access::write);
   const Options given = arguments.options(options);
   const Outputs report = arguments.outputs(outputs);
-  without_lock([&] { attention(q_view, k_view, v_view, out_view, given, report); });
+  without_gil([&] { attention(q_view, k_view, v_view, out_view, given, report); });
 }
 
 void backward_call(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse, nb::handle dout,
@@ -48,57 +46,60 @@ void backward_call(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb:
                               .dlse = arguments.optional<3>("dlse", dlse, Access::read, 1)};
   const Options given = arguments.options(options);
   const Gradients results = arguments.gradients(gradients);
-  without_lock([&] { attention_backward(inputs, results, given); });
+  without_gil([&] { attention_backward(inputs, results, given); });
 }
 
-// Parts and results are lists of arrays: out, then what rows have, in this order, None for all but lse that is not
-// there.
-constexpr const char* kMergeRows[] = {"lse",        "max_logit", "entropy", "max_weight",
-                                      "logit_mean", "logit_var", "visible", "logit_count"};
-
-// The views of one such list, called "parts[0].lse" and so on; `names` keeps those.
-template <class Rows>
-void read_rows(Arguments& arguments, const nb::list& arrays, const std::string& prefix, Access access,
-               std::deque<std::string>& names, Rows* const (&rows)[std::size(kMergeRows)]) {
-  for (std::size_t i = 0; i < std::size(kMergeRows); ++i) {
-    const std::string& name = names.emplace_back(prefix + kMergeRows[i]);
-    *rows[i] = i == 0 ? arguments.view<3>(name.c_str(), arrays[1], access, 1)
-                      : arguments.optional<3>(name.c_str(), arrays[i + 1], access, 1);
-  }
-}
-
-void merge_call(const nb::list& parts, const nb::list& results, nb::handle threads) {
-  std::deque<std::string> names;
+// `parts` holds one dict of arrays per part.
+void merge_call(const nb::list& parts, nb::handle out, nb::dict outputs, nb::handle threads) {
   Arguments arguments("merge");
   std::vector<Partial> views;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    const nb::list arrays = nb::cast<nb::list>(parts[i]);
-    const std::string prefix = "parts[" + std::to_string(i) + "].";
-    Partial& part = views.emplace_back();
-    part.out = arguments.tensor(names.emplace_back(prefix + "out").c_str(), arrays[0]);
-    read_rows(arguments, arrays, prefix, Access::read, names,
-              {&part.lse, &part.max_logit, &part.entropy, &part.max_weight, &part.logit_mean, &part.logit_var,
-               &part.visible, &part.logit_count});
+    views.push_back(arguments.partial(nb::cast<nb::dict>(parts[i]), "parts[" + std::to_string(i) + "]."));
   }
-  Outputs outputs;
-  const MutableTensorView out = arguments.tensor("out", results[0], Access::write);
-  read_rows(arguments, results, "", Access::write, names,
-            {&outputs.lse, &outputs.max_logit, &outputs.entropy, &outputs.max_weight, &outputs.logit_mean,
-             &outputs.logit_var, &outputs.visible, &outputs.logit_count});
+  const MutableTensorView out_view = arguments.tensor("out", out, Access::write);
+  const Outputs results = arguments.outputs(outputs);
   nb::dict given;
   given["threads"] = threads;
   const int most = arguments.options(given).threads;
-  without_lock([&] { merge(views, out, outputs, most); });
+  without_gil([&] { merge(views, out_view, results, most); });
+}
+
+// An array of this shape without memory, of which only dtype, shape and strides are read.
+template <std::size_t Rank>
+BasicView<Rank, void*> described(DType dtype, const std::array<std::int64_t, Rank>& shape) {
+  return {nullptr, dtype, shape, contiguous_strides(shape)};
 }
 
 std::string explain_call(nb::handle q, nb::handle k, nb::handle v, nb::dict options) {
   Arguments arguments("attention");
   const TensorView q_view = arguments.tensor("q", q), k_view = arguments.tensor("k", k);
   const TensorView v_view = arguments.tensor("v", v);
-  MutableTensorView out{nullptr, q_view.dtype, q_view.shape, {}};  // no memory: only its shape is looked at
-  out.shape[3] = v_view.shape[3];
-  out.strides = contiguous_strides(out.shape);
+  const auto& q_shape = q_view.shape;
+  const MutableTensorView out = described<4>(q_view.dtype, {q_shape[0], q_shape[1], q_shape[2], v_view.shape[3]});
   return explain(q_view, k_view, v_view, out, arguments.options(options));
+}
+
+// `wanted` names gradients; that of the scale, be it a number or a tensor, is planned as one number per row.
+std::string explain_backward_call(nb::handle q, nb::handle k, nb::handle v, nb::dict options,
+                                  const std::vector<std::string>& wanted) {
+  Arguments arguments("attention_backward");
+  const TensorView q_view = arguments.tensor("q", q), k_view = arguments.tensor("k", k);
+  const TensorView v_view = arguments.tensor("v", v);
+  const Options given = arguments.options(options);
+  const std::array<std::int64_t, 3> rows = {q_view.shape[0], q_view.shape[1], q_view.shape[2]};
+  const DType sums = accumulation_dtype(q_view.dtype);
+  const MutableTensorView out = described<4>(q_view.dtype, {rows[0], rows[1], rows[2], v_view.shape[3]});
+  Gradients gradients;
+  for (const std::string& name : wanted) {
+    if (name == "dq") gradients.dq = described(q_view.dtype, q_view.shape);
+    if (name == "dk") gradients.dk = described(k_view.dtype, k_view.shape);
+    if (name == "dv") gradients.dv = described(v_view.dtype, v_view.shape);
+    if (name == "dbias") gradients.dbias = described(given.bias.dtype, given.bias.shape);
+    if (name == "dscale") gradients.dscale = described(sums, rows);
+    if (name == "dsinks") gradients.dsinks = described(given.sinks.dtype, given.sinks.shape);
+  }
+  return explain({.q = q_view, .k = k_view, .v = v_view, .out = out, .lse = described(sums, rows), .dout = out},
+                 gradients, given);
 }
 
 std::pair<std::string, std::vector<std::int64_t>> describe(const char* operation, const char* name, nb::handle object) {
@@ -124,12 +125,14 @@ NB_MODULE(_core, m) {
 
   m.def("attention", &attention_call, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(),
         nb::arg("out").none(), nb::arg("options"), nb::arg("outputs"),
-        "Writes attention of q over (k, v) to out, and what it reports to the arrays of the dict `outputs`.");
+        "Writes attention of q over (k, v) to out, and its statistics to the arrays of the dict `outputs`.");
   m.def("attention_backward", &backward_call, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(),
         nb::arg("out").none(), nb::arg("lse").none(), nb::arg("dout").none(), nb::arg("dlse").none(),
         nb::arg("options"), nb::arg("gradients"), "Writes the gradients to the arrays of the dict `gradients`.");
   m.def("explain", &explain_call, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("options"),
         "How attention would serve the call.");
+  m.def("explain_backward", &explain_backward_call, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(),
+        nb::arg("options"), nb::arg("wanted"), "How attention_backward would serve the call.");
 
   m.def(
       "use_team",
@@ -139,8 +142,8 @@ NB_MODULE(_core, m) {
       },
       nb::arg("run"), nb::arg("size"), "Computes on the threads of an OpenMP library, given two of its functions.");
 
-  m.def("merge", &merge_call, nb::arg("parts"), nb::arg("results"), nb::arg("threads").none(),
-        "Joins results over disjoint sets of keys.");
+  m.def("merge", &merge_call, nb::arg("parts"), nb::arg("out").none(), nb::arg("outputs"), nb::arg("threads").none(),
+        "Joins parts, dicts of results over disjoint sets of keys, into out and the dict `outputs`.");
 
   m.def("describe", &describe, nb::arg("operation"), nb::arg("name"), nb::arg("array").none(),
         "The dtype and the shape of an array.");

@@ -9,7 +9,7 @@ namespace {
 
 std::string text_of(nb::handle object) { return nb::repr(object).c_str(); }
 
-// Python's integers and NumPy's, but no array of one dimension or more.
+// Python's and NumPy's integers; arrays only if they have no dimensions.
 bool is_integer(nb::handle object) {
   if (!PyIndex_Check(object.ptr()) || PyBool_Check(object.ptr())) return false;
   const bool found = nb::steal(PyNumber_Index(object.ptr())).is_valid();
@@ -33,22 +33,22 @@ std::int64_t read_integer(Place place, nb::handle object) {
   const std::int64_t integer = index.is_valid() ? PyLong_AsLongLong(index.ptr()) : -1;
   if (!index.is_valid() || (integer == -1 && PyErr_Occurred() != nullptr)) {
     PyErr_Clear();
-    place.type_error("expected an integer of 64 bits, got " + text_of(object));
+    place.type_error("expected a 64-bit integer, got " + text_of(object));
   }
   return integer;
 }
 
-// How an argument of a name is read into a structure of the library's.
+// How the argument of this name is read into one of the library's structures.
 template <class Target>
 struct Row {
   const char* name;
   void (*read)(Arguments& arguments, const char* name, nb::handle object, Target& target);
 };
 
-// Which of the rows has the name `key`; Count where none has.
+// The index of the row named `key`; Count if there is none.
 template <class Target, std::size_t Count>
 std::size_t find(const Row<Target> (&rows)[Count], nb::handle key) {
-  static const std::array<PyObject*, Count> names = [&] {  // as Python keeps one string of each name in a program
+  static const std::array<PyObject*, Count> names = [&] {  // interned: usually the very object that is the key
     std::array<PyObject*, Count> made{};
     for (std::size_t i = 0; i < Count; ++i) made[i] = PyUnicode_InternFromString(rows[i].name);
     return made;
@@ -60,32 +60,36 @@ std::size_t find(const Row<Target> (&rows)[Count], nb::handle key) {
   return at;
 }
 
-// Each row whose name is in the dict, in the order of the rows.
+// Reads what the dict has, in the order of the rows. Names in errors begin with `prefix`.
 template <class Target, std::size_t Count>
-Target read(Arguments& arguments, const Row<Target> (&rows)[Count], nb::dict given) {
+Target read(Arguments& arguments, const Row<Target> (&rows)[Count], nb::dict given, const std::string& prefix = "") {
   Target target;
   std::array<nb::handle, Count> values{};
   for (const auto& [key, value] : given) {
     const std::size_t at = find(rows, key);
-    if (at == Count) arguments.place(nb::str(key).c_str()).type_error("expected a known name, got another one");
+    if (at == Count) arguments.place(nb::str(key).c_str()).type_error("expected a known name, got an unknown one");
     values[at] = value;
   }
   for (std::size_t at = 0; at < Count; ++at) {
-    if (values[at].is_valid()) rows[at].read(arguments, rows[at].name, values[at], target);
+    if (!values[at].is_valid()) continue;
+    rows[at].read(arguments, arguments.prefixed(prefix, rows[at].name), values[at], target);
   }
   return target;
 }
 
-// How the members of such a structure are read, by their types.
+// How members of these structures are read, by type.
 
-template <class Target, std::size_t Rank, class Pointer, BasicView<Rank, Pointer> Target::*Member, int Least>
+enum class Need { optional, required };
+
+template <class Target, std::size_t Rank, class Pointer, BasicView<Rank, Pointer> Target::*Member, int Least, Need Kind>
 void view_into(Arguments& arguments, const char* name, nb::handle object, Target& target) {
   constexpr Access access = std::is_same_v<Pointer, void*> ? Access::write : Access::read;
-  target.*Member = arguments.optional<Rank>(name, object, access, Least);
+  target.*Member = Kind == Need::required ? arguments.view<Rank>(name, object, access, Least)
+                                          : arguments.optional<Rank>(name, object, access, Least);
 }
-template <auto Member, int Least = 0>
+template <auto Member, int Least = 0, Need Kind = Need::optional>
 constexpr auto kView = []<class Target, std::size_t Rank, class Pointer>(BasicView<Rank, Pointer> Target::*) {
-  return &view_into<Target, Rank, Pointer, Member, Least>;
+  return &view_into<Target, Rank, Pointer, Member, Least, Kind>;
 }(Member);
 
 template <auto Member>
@@ -109,7 +113,7 @@ void read_mask(Arguments& arguments, const char* name, nb::handle object, Option
   } else if (!options.bias.given()) {
     options.bias = mask;
   } else {
-    arguments.place(name).type_error(std::string("expected dtype bool beside bias, got ") + name_of(mask.dtype));
+    arguments.place(name).type_error(std::string("expected dtype bool together with bias, got ") + name_of(mask.dtype));
   }
 }
 
@@ -142,6 +146,21 @@ void read_window(Arguments& arguments, const char* name, nb::handle object, Opti
   if (!window[1].is_none()) options.window.right = read_integer(arguments.place("window.right"), window[1]);
 }
 
+void read_origin(Arguments& arguments, const char* name, nb::handle object, Options& options) {
+  if (object.is_none()) return;
+  const Place place = arguments.place(name);
+  const std::string wrong = "expected (query, key) or (query, key, n_q, n_k), got ";
+  if (!PyTuple_Check(object.ptr()) && !PyList_Check(object.ptr())) place.type_error(wrong + text_of(object));
+  const nb::tuple values = nb::tuple(nb::borrow(object));
+  if (values.size() != 2 && values.size() != 4) place.value_error(wrong + text_of(object));
+  Origin& o = options.origin;
+  const std::pair<const char*, std::int64_t*> places[] = {
+      {"origin.query", &o.query}, {"origin.key", &o.key}, {"origin.n_q", &o.n_q}, {"origin.n_k", &o.n_k}};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    *places[i].second = read_integer(arguments.place(places[i].first), values[i]);
+  }
+}
+
 void read_scale(Arguments& arguments, const char* name, nb::handle object, Options& options) {
   if (is_number(object)) {
     options.scale = read_number(arguments.place(name), object);
@@ -168,7 +187,7 @@ void read_threads(Arguments& arguments, const char* name, nb::handle object, Opt
   options.threads = static_cast<int>(threads);
 }
 
-// The memory of (entries, H_q, 6) numbers of 64 bits is that of so many statistics.
+// An array (entries, H_q, 6) of 64-bit numbers, whose memory holds entries × H_q statistics.
 void read_heads(Arguments& arguments, const char* name, nb::handle object, Outputs& outputs) {
   const MutableRowView view = arguments.view<3>(name, object, Access::write, 3);
   static_assert(sizeof(HeadStatistics) == 6 * sizeof(double));
@@ -179,13 +198,20 @@ void read_key_sum_rows(Arguments& arguments, const char* name, nb::handle object
   outputs.key_sum_rows = read_integer(arguments.place(name), object);
 }
 
-// What the options of keel/_options.py, the gradients and what a call reports are in the library.
+void read_accumulate(Arguments& arguments, const char* name, nb::handle object, Gradients& gradients) {
+  if (!PyBool_Check(object.ptr())) arguments.place(name).type_error("expected True or False, got " + text_of(object));
+  gradients.accumulate = object.ptr() == Py_True;
+}
+
+// The options of keel/_options.py, the gradients, what a call reports and the parts of a merge, as the library has
+// them.
 
 constexpr Row<Options> kOptions[] = {
     {"bias", kView<&Options::bias>},
     {"mask", read_mask},  // after bias
     {"causal", read_causal},
     {"window", read_window},
+    {"origin", read_origin},
     {"scale", read_scale},
     {"softcap", kNumber<&Options::softcap>},
     {"alibi", kView<&Options::alibi, 1>},
@@ -215,10 +241,19 @@ constexpr Row<Outputs> kOutputs[] = {
     {"key_sum_rows", read_key_sum_rows},
 };
 
+constexpr Row<Partial> kPartial[] = {
+    {"out", kView<&Partial::out, 2, Need::required>}, {"lse", kView<&Partial::lse, 1, Need::required>},
+    {"max_logit", kView<&Partial::max_logit, 1>},     {"entropy", kView<&Partial::entropy, 1>},
+    {"max_weight", kView<&Partial::max_weight, 1>},   {"logit_mean", kView<&Partial::logit_mean, 1>},
+    {"logit_var", kView<&Partial::logit_var, 1>},     {"visible", kView<&Partial::visible, 1>},
+    {"logit_count", kView<&Partial::logit_count, 1>},
+};
+
 constexpr Row<Gradients> kGradients[] = {
     {"dq", kView<&Gradients::dq, 2>},      {"dk", kView<&Gradients::dk, 2>},
     {"dv", kView<&Gradients::dv, 2>},      {"dbias", kView<&Gradients::dbias>},
     {"dscale", kView<&Gradients::dscale>}, {"dsinks", kView<&Gradients::dsinks, 1>},
+    {"accumulate", read_accumulate},
 };
 
 }  // namespace
@@ -239,7 +274,7 @@ std::span<const std::int64_t> Arguments::list(const char* name, nb::handle objec
       values.push_back(static_cast<const std::int64_t*>(view.data)[i * view.strides[0]]);
     }
   }
-  // To the library an empty list is one that was not given.
+  // The library takes an empty list as not given.
   if (values.empty()) place(name).value_error("expected at least one value, got none");
   return values;
 }
@@ -247,6 +282,7 @@ std::span<const std::int64_t> Arguments::list(const char* name, nb::handle objec
 Options Arguments::options(nb::dict given) { return read(*this, kOptions, given); }
 Outputs Arguments::outputs(nb::dict given) { return read(*this, kOutputs, given); }
 Gradients Arguments::gradients(nb::dict given) { return read(*this, kGradients, given); }
+Partial Arguments::partial(nb::dict given, const std::string& prefix) { return read(*this, kPartial, given, prefix); }
 
 std::vector<std::string> option_names() {
   std::vector<std::string> names;

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <forward_list>
 #include <memory_resource>
+#include <string>
 #include <vector>
 
 #include "array.h"
@@ -26,35 +27,42 @@ class Arguments {
     if (object.is_none()) return {};
     return view<Rank>(name, object, access, least);
   }
-  // q, k, v and their likes: (B, H, N, D), of which B and H may be missing.
+  // q, k, v and the like: (B, H, N, D), of which B and H may be missing.
   MutableTensorView tensor(const char* name, nb::handle object, Access access = Access::read) {
     return view<4>(name, object, access, 2);
   }
   // A list of integers, or None.
   std::span<const std::int64_t> list(const char* name, nb::handle object);
 
-  // What is named in a dict; whatever is missing from it, or None, is left out.
+  // Read from a dict; what is missing from it, or None, counts as not given.
   Options options(nb::dict given);
   Outputs outputs(nb::dict given);
   Gradients gradients(nb::dict given);
+  Partial partial(nb::dict given, const std::string& prefix);  // before names in errors
+
+  // `prefix` + `name`, kept until the call ends.
+  const char* prefixed(const std::string& prefix, const char* name) {
+    return prefix.empty() ? name : names_.emplace_front(prefix + name).c_str();
+  }
 
   Place place(const char* name) const { return {operation_, name}; }
 
  private:
   const char* operation_;
-  std::array<std::byte, 4096> room_;  // for a call of the usual size, which then allocates nothing
+  std::array<std::byte, 4096> room_;  // enough for a usual call, which then allocates nothing
   std::pmr::monotonic_buffer_resource memory_{room_.data(), room_.size()};
+  std::pmr::forward_list<std::string> names_{&memory_};
   std::pmr::forward_list<Array> arrays_{&memory_};
   std::pmr::forward_list<std::vector<std::int64_t>> lists_{&memory_};
 };
 
-// The names that options() knows.
+// The names of the options.
 std::vector<std::string> option_names();
 
-// Runs `call` without Python's lock; keel::Error becomes TypeError where a dtype is at fault, ValueError for any other
-// wrong argument, MemoryError where memory ran out.
+// Runs `call` without the GIL. keel::Error becomes TypeError where a dtype is at fault, ValueError for any other wrong
+// argument, MemoryError where memory ran out.
 template <class Call>
-void without_lock(Call call) {
+void without_gil(Call call) {
   nb::gil_scoped_release released;
   call();
 }

@@ -1,7 +1,8 @@
 // keel._torch: scaled_dot_product_attention of plain torch tensors, compiled against torch itself. At length 1 a call
-// is all overhead, and a derivative written in Python alone takes as long as torch's whole operator.
+// is all overhead, and the derivative alone, written in Python, would take as long as torch's whole operator.
 //
-// It serves the torch it was compiled for. Whatever is not plain is left to the operators of keel/torch/_operator.py.
+// It works only with the torch it was compiled for. What is not plain is left to the operators of
+// keel/torch/_operator.py.
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
@@ -41,13 +42,13 @@ const Calls* calls = nullptr;
 
 constexpr std::int64_t kSmall = 1 << 17;  // multiply-adds of q·kᵀ
 
-// What a call is told beside its tensors.
+// The arguments of a call that are not tensors.
 struct Settings {
   bool causal = false;
   std::optional<double> scale;
 };
 
-// Of what tensors can have, what the library takes; nothing for the rest.
+// The library's dtype for a tensor's; nothing if it has none.
 std::optional<DType> dtype_of(at::ScalarType type) {
   switch (type) {
     case at::kDouble:
@@ -65,7 +66,7 @@ std::optional<DType> dtype_of(at::ScalarType type) {
   }
 }
 
-// The dimensions that `tensor` lacks come first and have size 1.
+// Dimensions that `tensor` lacks come first and have size 1.
 template <std::size_t Rank, class Pointer>
 BasicView<Rank, Pointer> view_of(const Tensor& tensor, Pointer data) {
   const at::IntArrayRef sizes = tensor.sizes(), strides = tensor.strides();
@@ -92,7 +93,7 @@ Options options_of(const Settings& settings, const Tensor& mask) {
   return options;
 }
 
-// Where the dispatcher would send an operator of these tensors, modes of this thread included.
+// Where the dispatcher would send an operator with these tensors, given the modes of this thread.
 template <class... Tensors>
 c10::DispatchKeySet keys_of(const Tensors&... tensors) {
   const c10::impl::LocalDispatchKeySet local = c10::impl::tls_local_dispatch_key_set();
@@ -100,16 +101,15 @@ c10::DispatchKeySet keys_of(const Tensors&... tensors) {
   return (local.included_ | ... | keys(tensors)) - local.excluded_;
 }
 
-// Dense memory of the CPU and nothing that would change what an operator means: no transform, trace, autocast, fake
-// tensor or sign that is yet to be turned.
+// Dense CPU memory, and nothing that would change what an operator means: no transform, trace, autocast, fake tensor or
+// lazy negation.
 bool is_plain(c10::DispatchKeySet keys) {
   using Key = c10::DispatchKey;
   constexpr c10::DispatchKeySet plain{Key::CPU, Key::AutogradCPU, Key::ADInplaceOrView, Key::BackendSelect};
   return (keys.raw_repr() & ~plain.raw_repr()) == 0;
 }
 
-// Shapes and dtypes that the library takes as they are. What is wrong about others, or how they broadcast, the
-// operator's side knows.
+// Shapes and dtypes that the library takes as they are. The operator broadcasts the others, or says what is wrong.
 bool fits(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, bool grouped) {
   const std::int64_t rank = q.dim();
   if (rank < (grouped ? 3 : 2) || rank > 4 || k.dim() != rank || v.dim() != rank) return false;
@@ -129,7 +129,7 @@ bool fits(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
 // The dtype of lse.
 at::ScalarType row_type(const Tensor& q) { return q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
 
-// at::empty_like, without the way through the dispatcher where the layout is plain to see.
+// at::empty_like, bypassing the dispatcher for contiguous tensors.
 Tensor new_like(const Tensor& x) {
   if (!x.is_contiguous()) {
     const at::AutoDispatchBelowADInplaceOrView below;
@@ -184,7 +184,7 @@ class Backward : public torch::autograd::Node {
       calls->backward({read(x.q), read(x.k), read(x.v), read(x.out), read<3>(x.lse), read(dout), {}},
                       {write(gradients[0]), write(gradients[1]), write(gradients[2]), {}, {}, {}},
                       options_of(settings_, x.mask));
-    } catch (const Error& error) {  // torch's engine knows its own alone
+    } catch (const Error& error) {  // torch's engine knows only its own exceptions
       if (error.code() == ErrorCode::out_of_memory) C10_THROW_ERROR(OutOfMemoryError, error.what());
       if (error.code() == ErrorCode::wrong_dtype) C10_THROW_ERROR(TypeError, error.what());
       C10_THROW_ERROR(ValueError, error.what());
@@ -217,8 +217,8 @@ class Backward : public torch::autograd::Node {
     Tensor q, k, v, mask, out, lse;
   };
 
-  // Whether the library takes all as it is. Hooks may have put anything in its place; compiled autograd traces; and a
-  // second derivative is refused by the operator.
+  // Whether the library can take everything as it is. Hooks may have replaced saved tensors by anything; compiled
+  // autograd traces; second derivatives are for the operator to refuse.
   static bool is_direct(const Values& x, const Tensor& dout) {
     const auto is_like_q = [&](const Tensor& y) {
       return y.scalar_type() == x.q.scalar_type() && y.sizes() == x.q.sizes();
@@ -228,10 +228,10 @@ class Backward : public torch::autograd::Node {
            x.lse.scalar_type() == row_type(x.q) && x.lse.dim() == x.q.dim() - 1;
   }
 
-  // torch.ops.keel.attention_backward, of any tensors and itself differentiable (into an error).
+  // torch.ops.keel.attention_backward, which takes any tensors, and whose own derivative is an error.
   variable_list by_operator(const Values& x, const Tensor& dout) {
     const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("keel::attention_backward", "");
-    c10::List<bool> wanted;  // of all gradients, which begin with those of q, k and v
+    c10::List<bool> wanted;  // one per gradient, of which dq, dk and dv come first
     for (std::size_t i = 0; i < op.schema().returns().size(); ++i) {
       wanted.push_back(i < 3 && task_should_compute_output(i));
     }
@@ -279,7 +279,7 @@ bool read_number(nb::handle object, std::optional<double>& number) {
   if (!PyFloat_CheckExact(object.ptr()) && !PyLong_CheckExact(object.ptr())) return false;
   number = PyFloat_AsDouble(object.ptr());
   if (!PyErr_Occurred()) return true;
-  PyErr_Clear();  // an integer beyond all doubles
+  PyErr_Clear();  // an integer too large for a double
   return false;
 }
 
@@ -306,13 +306,13 @@ nb::object sdpa(nb::handle query, nb::handle key, nb::handle value, nb::handle a
                               (q.requires_grad() || k.requires_grad() || v.requires_grad());
   Tensor out;
   try {
-    // Some microseconds are over before another thread would have taken the lock.
+    // A call of a few microseconds is over before another thread could take the GIL.
     std::optional<nb::gil_scoped_release> released;
     if (q.numel() > kSmall || k.size(-2) > kSmall || q.numel() * k.size(-2) > kSmall) released.emplace();
     out = differentiable ? with_derivative(q, k, v, mask, settings) : forward(q, k, v, mask, settings, nullptr);
   } catch (const Error&) {
-    throw;         // which keel._core has made known
-  } catch (...) {  // of torch, or raised in Python by a hook
+    throw;         // translated by keel._core
+  } catch (...) {  // torch's, or raised in Python by a hook
     torch::translate_exception_to_python(std::current_exception());
     throw nb::python_error();
   }
@@ -331,5 +331,5 @@ NB_MODULE(_torch, m) {
   if (calls == nullptr) throw nb::python_error();
   m.def("sdpa", &sdpa, nb::arg("query").none(), nb::arg("key").none(), nb::arg("value").none(),
         nb::arg("attn_mask").none(), nb::arg("is_causal").none(), nb::arg("scale").none(), nb::arg("enable_gqa").none(),
-        "Attention of plain tensors; None for whatever else.");
+        "Attention of plain tensors; None for anything else.");
 }

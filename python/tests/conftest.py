@@ -10,8 +10,8 @@ WAYS = {"compiled": _short.compiled and _short.compiled.sdpa, "python": _short.s
 
 
 @pytest.fixture(params=WAYS)
-def short_way(request, monkeypatch):
-    """Each of the two short ways of scaled_dot_product_attention in turn."""
+def short_path(request, monkeypatch):
+    """Each of the two short paths of scaled_dot_product_attention in turn."""
     assert WAYS[request.param], "the package was built without torch: keel._torch is missing"
     monkeypatch.setattr(_sdpa, "_short", WAYS[request.param])
     return request.param

@@ -323,7 +323,7 @@ def test_explain_needs_no_memory_for_the_result():
     assert "kernel" in keel.explain(x, x, x)
 
 
-def test_the_lock_is_released_while_it_computes():
+def test_the_gil_is_released_while_it_computes():
     q, k, v = arrays((1, 4, 2000, 64), (1, 4, 2000, 64), (1, 4, 2000, 64))
     done = threading.Event()
 
@@ -332,7 +332,7 @@ def test_the_lock_is_released_while_it_computes():
             keel.attention(q, k, v, threads=1)
         done.set()
 
-    # Were the lock held, this thread could only run between the calls: some five times, not hundreds.
+    # If the GIL were held, this thread could only run between calls: about five times, not hundreds.
     thread = threading.Thread(target=compute)
     turns = 0
     thread.start()
@@ -347,7 +347,7 @@ def test_a_child_forked_while_another_thread_computes_computes_too():
     code = """
 import os, threading, warnings
 import keel, numpy as np
-warnings.simplefilter("ignore")  # Python's own, about forks beside threads
+warnings.simplefilter("ignore")  # Python warns about forks with threads
 x = np.random.default_rng(0).standard_normal((1, 8, 256, 64), dtype=np.float32)
 compute = lambda: keel.attention(x, x, x, threads=2).tobytes()
 expected, stop = compute(), threading.Event()

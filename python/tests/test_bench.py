@@ -60,7 +60,7 @@ def test_the_interval_of_a_median():
 
 
 def test_rows_are_timed_until_their_ratio_is_known(monkeypatch):
-    now = iter(range(10**6))  # a clock that is a second further at every look
+    now = iter(range(10**6))  # a clock that advances a second per reading
     monkeypatch.setattr(measure.time, "perf_counter", lambda: next(now))
 
     def rounds(ratios):
@@ -72,8 +72,8 @@ def test_rows_are_timed_until_their_ratio_is_known(monkeypatch):
     steady = rounds([2.0] * 500)
     assert 6 <= steady < 15  # ten seconds
     assert steady < rounds([2.0, 3.0] * 4 + [2.0] * 500) < 4 * steady  # until the 3s no longer count
-    assert 6 * steady < rounds([2.0, 3.0] * 250) < 10 * steady  # as long as there is patience
-    assert 50 * steady < rounds([0.9, 1.2] * 1000)  # more of it while it may be either side's
+    assert 6 * steady < rounds([2.0, 3.0] * 250) < 10 * steady  # until patience runs out
+    assert 50 * steady < rounds([0.9, 1.2] * 1000)  # and more while it may be either side's
     assert 50 * steady < rounds([1.0] * 2000)
 
 

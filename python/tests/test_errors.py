@@ -1,4 +1,4 @@
-"""Every wrong argument gives ValueError or TypeError with a message that names it, what was expected and what came."""
+"""Every wrong argument gives a ValueError or TypeError that names it, what was expected and what was given."""
 
 import re
 
@@ -38,15 +38,15 @@ class Elsewhere:
 
 
 CASES = [
-    ("q_is_a_list", dict(q=[[1.0]]), TypeError, "[attention] q: expected an array", "got list"),
-    ("k_is_none", dict(k=None), TypeError, "[attention] k: expected an array", "got NoneType"),
+    ("q_is_a_list", dict(q=[[1.0]]), TypeError, "[attention] q: expected a NumPy array, a torch tensor", "got list"),
+    ("k_is_none", dict(k=None), TypeError, "[attention] k: expected a NumPy array, a torch tensor", "got NoneType"),
     ("one_dimension", dict(q=x(8)), ValueError, "q: expected 2 to 4 dimensions, got 1", ""),
     ("five_dimensions", dict(v=x(1, 1, 2, 4, 8)), ValueError, "v: expected 2 to 4 dimensions, got 5", ""),
     ("integers", dict(q=x(dtype=np.int32)), TypeError, "q: expected dtype f64, f32, f16, bf16", "got int32"),
     ("int64", dict(q=x(dtype=np.int64)), TypeError, "q: expected dtype f64, f32, f16 or bf16", "got i64"),
     ("complex", dict(k=x(dtype=np.complex64)), TypeError, "k: expected dtype", "got complex64"),
     ("float8", dict(k=x(dtype=ml_dtypes.float8_e4m3)), TypeError, "k: expected dtype", "got float8_e4m3"),
-    ("big_endian", dict(k=x(dtype=">f4")), TypeError, "k: expected dtype f32 in the byte order of this machine", ""),
+    ("big_endian", dict(k=x(dtype=">f4")), TypeError, "k: expected dtype f32 in native byte order", ""),
     ("dtypes_differ", dict(v=x(dtype=np.float64)), TypeError, "v: expected dtype f32", "got f64"),
     ("misaligned", dict(q=misaligned()), ValueError, "q: expected data aligned to the 4 bytes of f32", ""),
     (
@@ -56,7 +56,7 @@ CASES = [
         "q: expected strides that are multiples of the 4",
         "got 5 bytes",
     ),
-    ("wrong_device", dict(q=Elsewhere()), TypeError, "q: expected memory of the CPU, got cuda:1", ""),
+    ("wrong_device", dict(q=Elsewhere()), TypeError, "q: expected CPU memory, got cuda:1", ""),
     ("d_k", dict(k=x(1, 2, 4, 7)), ValueError, "k: expected d_k 8 as in q, got 7", ""),
     (
         "heads",
@@ -72,7 +72,7 @@ CASES = [
         "mask_of_numbers_beside_bias",
         dict(mask=x(4, 4), bias=x(4, 4)),
         TypeError,
-        "mask: expected dtype bool beside bias",
+        "mask: expected dtype bool together with bias",
         "",
     ),
     (
@@ -86,7 +86,7 @@ CASES = [
     ("window_number", dict(window=3), TypeError, "window: expected (left, right), got 3", ""),
     ("window_of_three", dict(window=(1, 2, 3)), ValueError, "window: expected (left, right)", ""),
     ("window_negative", dict(window=(-1, 0)), ValueError, "window.left: expected at least 0", "got -1"),
-    ("scale_text", dict(scale="big"), TypeError, "scale: expected an array", "got str"),
+    ("scale_text", dict(scale="big"), TypeError, "scale: expected a NumPy array", "got str"),
     ("scale_nan", dict(scale=float("nan")), ValueError, "scale: expected a finite number", "got nan"),
     ("softcap", dict(softcap=-1.0), ValueError, "softcap: expected a positive finite number, got -1", ""),
     ("softcap_text", dict(softcap="1"), TypeError, "softcap: expected a number, got '1'", ""),
@@ -112,7 +112,7 @@ CASES = [
     ("threads", dict(threads=0), ValueError, "threads: expected None or at least 1, got 0", ""),
     ("out_shape", dict(out=x(1, 2, 4, 7)), ValueError, "out: expected shape (B, H_q, N_q, d_v)", "got (1, 2, 4, 7)"),
     ("out_dtype", dict(out=x(dtype=np.float64)), TypeError, "out: expected dtype f32, got f64", ""),
-    ("out_read_only", dict(out=read_only(x())), ValueError, "out: expected an array to write to, got a read-only", ""),
+    ("out_read_only", dict(out=read_only(x())), ValueError, "out: expected a writable array, got a read-only", ""),
     (
         "out_zero_stride",
         dict(out=np.lib.stride_tricks.as_strided(x(), strides=(0, 0, 0, 0))),
@@ -141,16 +141,16 @@ def test_wrong_offsets_are_named_beside_statistics_too(name, offsets):
 
 def test_out_must_not_overlap_an_input():
     q = x()
-    with pytest.raises(ValueError, match="out: expected memory of its own, got one that overlaps q"):
+    with pytest.raises(ValueError, match="out: expected its own memory, got memory that overlaps q"):
         keel.attention(q, x(), x(), out=q)
 
 
 @pytest.mark.parametrize(
     "arguments, kind, text",
     [
-        (dict(want=("dx",)), ValueError, "want: expected names out of dq, dk, dv, dbias, dscale, dsinks, got 'dx'"),
-        (dict(want=("dbias",)), ValueError, "want: expected dbias only beside mask or bias"),
-        (dict(want=("dsinks",)), ValueError, "want: expected dsinks only beside sinks"),
+        (dict(want=("dx",)), ValueError, "want: expected names from dq, dk, dv, dbias, dscale, dsinks, got 'dx'"),
+        (dict(want=("dbias",)), ValueError, "want: expected dbias only together with mask or bias"),
+        (dict(want=("dsinks",)), ValueError, "want: expected dsinks only together with sinks"),
         (dict(dout=x(1, 2, 4, 7)), ValueError, "[attention_backward] dout: expected shape"),
         (dict(lse=x(1, 2, 3)), ValueError, "[attention_backward] lse: expected shape"),
         (dict(lse=x(1, 2, 4, dtype=np.float64)), TypeError, "[attention_backward] lse: expected dtype f32, got f64"),
@@ -167,6 +167,8 @@ def test_backward_names_the_argument(arguments, kind, text):
     "parts, kind, text",
     [
         ([], ValueError, "[merge] parts: expected at least one, got none"),
+        (3, TypeError, "[merge] parts: expected a sequence of (out, lse), got int"),
+        ([3], TypeError, "[merge] parts[0]: expected (out, lse), got int"),
         ([(x(),)], ValueError, "[merge] parts[0]: expected (out, lse), got 1 of them"),
         ([(x(), x(1, 2, 3))], ValueError, "[merge] parts[0].lse: expected shape"),
         ([(x(), x(1, 2, 4)), (x(1, 2, 4, 7), x(1, 2, 4))], ValueError, "[merge] parts[1].out: expected shape"),
@@ -181,18 +183,20 @@ def test_merge_names_the_argument(parts, kind, text):
 def test_key_sum_rows_is_a_number_of_rows():
     with pytest.raises(ValueError, match=re.escape("[attention] key_sum_rows: expected at least 0, got -1")):
         keel.attention(x(), x(), x(), return_key_sums=True, key_sum_rows=-1)
-    with pytest.raises(TypeError, match=re.escape("[attention] key_sum_rows: expected an integer")):
+    with pytest.raises(TypeError, match=re.escape("[attention] key_sum_rows: expected a 64-bit integer")):
         keel.attention(x(), x(), x(), return_key_sums=True, key_sum_rows="all")
 
 
 def test_merge_names_what_a_part_lacks():
     q = np.zeros((1, 2, 4, 8), np.float32)
     full = keel.attention(q, q, q, return_lse=True, return_stats=True)
-    with pytest.raises(ValueError, match=re.escape("[merge] parts[1].max_logit: expected a view, as max_logit is asked")):
+    with pytest.raises(
+        ValueError, match=re.escape("[merge] parts[1].max_logit: expected a view, as max_logit is asked")
+    ):
         keel.merge([full, full[:2]], return_stats=True)
     with pytest.raises(TypeError, match=re.escape("[merge] parts[1].lse: expected")):
         keel.merge([full, (full.out, None)])
     with pytest.raises(ValueError, match=re.escape("[merge] threads: expected None or at least 1, got 0")):
         keel.merge([full], threads=0)
-    with pytest.raises(ValueError, match=re.escape("[merge] out: expected memory of its own, got one that overlaps")):
+    with pytest.raises(ValueError, match=re.escape("[merge] out: expected its own memory, got memory that overlaps")):
         keel.merge([full], out=full.out[:, :, ::-1])

@@ -48,7 +48,7 @@ _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
 
 class Described:
-    """The memory of an array, described by DLPack as a test likes."""
+    """The memory of an array, described by DLPack as a test wants."""
 
     def __init__(self, array, *, strides=None, device=(1, 0), major=1, flags=0, **fields):
         self.array, self.device = array, device
@@ -74,7 +74,7 @@ class Described:
 
 
 def test_a_buffer_without_strides_is_in_c_order():
-    """Those of ctypes have none."""
+    """As those of ctypes are."""
     memory = (ctypes.c_float * 8 * 4 * 3 * 2).from_buffer_copy(X.tobytes())
     assert np.array_equal(keel.attention(memory, X, X), keel.attention(X, X, X))
     flat = (ctypes.c_float * 8)()
@@ -97,7 +97,7 @@ def test_a_buffer_of_another_format_is_refused(kind):
 def test_a_buffer_of_pointers_to_rows_is_refused():
     buffers = pytest.importorskip("_testbuffer")
     rows = buffers.ndarray([1.0] * 8, shape=[2, 4], format="f", flags=buffers.ND_PIL)
-    with pytest.raises(TypeError, match=r"\[attention\] q: expected memory with strides, got a buffer"):
+    with pytest.raises(TypeError, match=r"\[attention\] q: expected a strided buffer, got one"):
         keel.attention(rows, X, X)
 
 
@@ -136,7 +136,7 @@ def test_an_empty_array_is_not_one_left_out(empty):
             keel.attention(X, X, X, **{name: empty})
 
 
-def test_an_empty_mask_is_not_one_left_out(short_way):
+def test_an_empty_mask_is_not_one_left_out(short_path):
     q = torch.ones(1, 2, 4, 8)
     with pytest.raises(ValueError, match="mask: expected shape"):
         keel.torch.scaled_dot_product_attention(q, q, q, torch.empty((0, 0, 0, 0), dtype=torch.bool))
@@ -145,7 +145,7 @@ def test_an_empty_mask_is_not_one_left_out(short_way):
 @pytest.mark.parametrize(
     "fields, kind, text",
     [
-        (dict(shape=None), ValueError, "expected the sizes of 4 dimensions, got none"),
+        (dict(shape=None), ValueError, "expected a shape of 4 dimensions, got none"),
         (dict(data=None), ValueError, "expected a pointer to data of shape (2, 3, 4, 8), got null"),
         (dict(ndim=-1), ValueError, "expected 0 to 8 dimensions, got -1"),
         (dict(ndim=9), ValueError, "expected 0 to 8 dimensions, got 9"),
@@ -156,8 +156,8 @@ def test_an_empty_mask_is_not_one_left_out(short_way):
         (dict(major=2), TypeError, "expected DLPack version 1, got 2"),
         (dict(strides=(-(2**62), 32, 8, 1)), ValueError, "expected elements within 2^60 bytes"),
         (dict(byte_offset=2), ValueError, "expected data aligned to the 4 bytes of f32"),
-        (dict(device=(2, 1)), TypeError, "expected memory of the CPU, got cuda:1"),
-        (dict(device=(17, 0)), TypeError, "expected memory of the CPU, got DLPack device type 17"),
+        (dict(device=(2, 1)), TypeError, "expected CPU memory, got cuda:1"),
+        (dict(device=(17, 0)), TypeError, "expected CPU memory, got DLPack device type 17"),
         (dict(device=1), TypeError, "expected a DLPack device (type, index), got 1"),
         (dict(device=(1,)), TypeError, "expected a DLPack device (type, index), got (1,)"),
         (dict(device=("cpu", 0)), TypeError, "expected a DLPack device (type, index), got ('cpu', 0)"),
@@ -172,13 +172,13 @@ def test_a_dlpack_description_that_cannot_be_is_refused(fields, kind, text):
 def test_dlpack_memory_of_another_device_than_announced_is_refused():
     elsewhere = Described(X)
     elsewhere.managed.tensor.device = Device(2, 3)
-    with pytest.raises(TypeError, match="q: expected memory of the CPU, got cuda:3"):
+    with pytest.raises(TypeError, match="q: expected CPU memory, got cuda:3"):
         keel.attention(elsewhere, X, X)
 
 
 @pytest.mark.parametrize(
     "flags, text",
-    [(1, "expected an array to write to, got a read-only one"), (2, "got one that only hands out copies")],
+    [(1, "expected a writable array, got a read-only one"), (2, "got one that only hands out copies")],
 )
 def test_dlpack_memory_that_is_not_to_be_written_is_read_alone(flags, text):
     array = Described(X, flags=flags)

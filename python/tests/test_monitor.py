@@ -1,4 +1,4 @@
-"""keel.torch.Monitor against numbers reckoned from the weights."""
+"""keel.torch.Monitor against numbers computed from the weights."""
 
 import doctest
 import json
@@ -115,7 +115,7 @@ def test_leaves_nothing_behind():
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
 
 
-def test_gathers_in_every_so_manieth_step():
+def test_gathers_in_every_nth_step():
     model, x = Model(by_keel), torch.randn(1, 4, 12)
     with keel.torch.Monitor(model, every=3) as monitor:
         counts = []
@@ -130,7 +130,7 @@ def test_another_model_is_not_mixed_in():
     with keel.torch.Monitor(model) as monitor:
         other(torch.randn(1, 4, 12))
         assert monitor.step() == []
-        with pytest.raises(RuntimeError, match="expected no other Monitor at work"):
+        with pytest.raises(RuntimeError, match="expected no other active Monitor"):
             keel.torch.Monitor(other).__enter__()
         model(torch.randn(1, 4, 12))
         assert len(monitor.step()) == 6
@@ -210,6 +210,20 @@ def test_a_mask_that_is_the_lowest_float_raises_no_alarm(dtype):
         for field in ("max_logit", "logit_std"):
             assert by_bias[field] == pytest.approx(by_mask[field], rel=1e-4), field
     assert all(math.isfinite(value) for r in records["bias"] for value in r.values() if isinstance(value, float))
+
+
+def test_logit_std_counts_no_key_that_a_finite_bias_masks():
+    """Rows that see different numbers of keys, by a mask and by a bias that says the same."""
+    seen = torch.ones(6, 6, dtype=torch.bool).tril()
+    lowest = torch.zeros(6, 6).masked_fill(~seen, torch.finfo(torch.float32).min)
+    stds = []
+    for options in ({"bias": lowest}, {"mask": seen}):
+        torch.manual_seed(0)
+        model = Model(lambda q, k, v: keel.torch.attention(q, k, v, **options))
+        with keel.torch.Monitor(model) as monitor:
+            model(3 * torch.randn(2, 6, 12))
+            stds.append([record["logit_std"] for record in monitor.step()])
+    assert stds[0] == pytest.approx(stds[1], rel=1e-5)
 
 
 def test_modules_of_torch_and_transformers_are_seen():

@@ -14,12 +14,13 @@ from keel.torch import _operator
 RNG = np.random.default_rng(0)
 Q, K, V = RNG.standard_normal((3, 1, 2, 6, 8), dtype=np.float32)
 
-# An example of each option that changes the result; what must be given beside it.
+# A value of each option that changes the result, and what must be given with it.
 EXAMPLES = {
     "mask": (RNG.random((6, 6)) < 0.7, {}),
     "bias": (RNG.standard_normal((1, 2, 6, 6)).astype(np.float32), {}),
     "causal": ("bottom_right", {}),
     "window": ((1, None), {}),
+    "origin": ((2, 1), {"causal": True}),
     "scale": (RNG.random((1, 2, 1)).astype(np.float32), {}),
     "softcap": (0.5, {}),
     "alibi": (np.array([0.5, 1.0], np.float32), {}),
@@ -73,7 +74,7 @@ def test_torch_takes_no_seed_and_no_threads():
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_default_is_what_leaving_it_out_means(name):
     value, beside = EXAMPLES[name]
-    plain = keel.attention(Q, K, V, **beside) if name == "seed" else keel.attention(Q, K, V)
+    plain = keel.attention(Q, K, V, **beside) if name in ("seed", "origin") else keel.attention(Q, K, V)
     assert np.array_equal(keel.attention(Q, K, V, **{name: TABLE[name].default}), keel.attention(Q, K, V))
     changes = not np.array_equal(keel.attention(Q, K, V, **{name: value}, **beside), plain)
     assert changes == (name != "threads")
@@ -102,5 +103,5 @@ def test_torch_gives_the_gradients_of_numpy(name):
 
 def test_the_operators_of_torch_have_the_options_of_the_table():
     arguments = [argument.name for argument in torch.ops.keel.attention.default._schema.arguments]
-    assert arguments == ["q", "k", "v", *(argument.name for argument in _operator.ARGUMENTS), "statistics"]
+    assert arguments == ["q", "k", "v", *(argument.name for argument in _operator.ARGUMENTS), "statistics", "out_dtype"]
     assert {argument.option for argument in _operator.ARGUMENTS} == set(TABLE) - {"threads"}

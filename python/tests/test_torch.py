@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from keel.torch import _operator
 from keel.torch import scaled_dot_product_attention as sdpa
 
-pytestmark = pytest.mark.usefixtures("short_way")
+pytestmark = pytest.mark.usefixtures("short_path")
 
 
 def qkv(*shape, dtype=torch.float32, seed=0, grad=False):
@@ -22,9 +22,9 @@ def qkv(*shape, dtype=torch.float32, seed=0, grad=False):
     return [torch.randn(shape or (2, 4, 7, 8), generator=generator, dtype=dtype).requires_grad_(grad) for _ in range(3)]
 
 
-def operator_arguments(q, k, v, statistics=False, **options):
-    """Those of torch.ops.keel.attention, in order."""
-    return (q, k, v, *_operator.flatten("attention", options), statistics)
+def operator_arguments(q, k, v, statistics=False, out_dtype=None, **options):
+    """The arguments of torch.ops.keel.attention, in order."""
+    return (q, k, v, *_operator.flatten("attention", options), statistics, out_dtype)
 
 
 # Signature
@@ -131,11 +131,12 @@ def test_no_grad_keeps_no_graph():
 def test_opcheck(dtype):
     q, k, v = qkv(1, 2, 5, 4, dtype=dtype, grad=True)
     torch.library.opcheck(torch.ops.keel.attention.default, operator_arguments(q, k, v, causal=True))
-    out, lse, *_ = torch.ops.keel.attention(*operator_arguments(*(x.detach() for x in (q, k, v))))
-    arguments = operator_arguments(q.detach(), k.detach(), v.detach())[3:-1]
+    q, k, v = (x.detach() for x in (q, k, v))
+    out, lse, *_ = torch.ops.keel.attention(*operator_arguments(q, k, v))
+    options = _operator.flatten("attention_backward", {})
+    wanted = [name in ("dq", "dk", "dv") for name in keel.Gradients._fields]
     torch.library.opcheck(
-        torch.ops.keel.attention_backward.default,
-        (torch.ones_like(out), None, *(x.detach() for x in (q, k, v)), out, lse, *arguments, [True] * 3 + [False] * 3),
+        torch.ops.keel.attention_backward.default, (torch.ones_like(out), None, q, k, v, out, lse, *options, wanted)
     )
 
 
@@ -154,9 +155,12 @@ def test_opcheck_with_every_option():
         k_lengths=torch.tensor([4, 5]),
         causal="bottom_right",
         window=(2, None),
+        origin=(1, 2, 4, 7),
         statistics=True,
     )
     torch.library.opcheck(torch.ops.keel.attention.default, operator_arguments(q, k, v, **options))
+    narrow = operator_arguments(q.bfloat16(), k.bfloat16(), v.bfloat16(), out_dtype=torch.float32)
+    torch.library.opcheck(torch.ops.keel.attention.default, narrow)
     numbers = {"mask": torch.randn(3, 5, requires_grad=True)}
     torch.library.opcheck(torch.ops.keel.attention.default, operator_arguments(q, k, v, **numbers))
 
@@ -288,7 +292,7 @@ def test_lazy_negations_are_seen_as_what_they_mean():
     (dq,) = torch.autograd.grad(sdpa(leaf, k, v), leaf, negated)
     (expected,) = torch.autograd.grad(sdpa(leaf, k, v), leaf, q)
     assert torch.equal(dq, expected)
-    with pytest.raises(ValueError, match=r"k: expected a tensor as it lies in memory, got a lazy negation"):
+    with pytest.raises(ValueError, match=r"k: expected a tensor whose memory holds its values, got a lazy negation"):
         keel.attention(q, negated, v)
 
 

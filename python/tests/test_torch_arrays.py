@@ -1,4 +1,4 @@
-"""torch tensors, and arrays of any library that speaks DLPack, in keel.attention."""
+"""torch tensors, and arrays of any library that supports DLPack, in keel.attention."""
 
 import keel
 import numpy as np
@@ -12,7 +12,7 @@ def qkv(*shape, dtype=torch.float32, seed=0, grad=False):
     return [torch.randn(shape or (2, 4, 7, 8), generator=generator, dtype=dtype).requires_grad_(grad) for _ in range(3)]
 
 
-@pytest.mark.usefixtures("short_way")
+@pytest.mark.usefixtures("short_path")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 def test_keel_attention_takes_tensors_and_returns_them(dtype):
     q, k, v = qkv(dtype=dtype)
@@ -34,7 +34,7 @@ def test_keel_attention_refuses_to_lose_a_gradient():
 
 
 class OnlyDlpack:
-    """An array of some library of which nothing is known but that it speaks DLPack."""
+    """An array of some library of which nothing is known but that it supports DLPack."""
 
     def __init__(self, tensor, versions):
         self.tensor, self.versions, self.asked = tensor, versions, 0
@@ -76,5 +76,5 @@ def test_dlpack_arrays_that_cannot_be_written_are_refused_as_out():
 
     q, k, v = (x.numpy() for x in qkv())
     assert keel.attention(ReadOnly(q), k, v).shape == q.shape
-    with pytest.raises(ValueError, match="out: expected an array to write to, got a read-only one"):
+    with pytest.raises(ValueError, match="out: expected a writable array, got a read-only one"):
         keel.attention(q, k, v, out=ReadOnly(np.zeros_like(k)))

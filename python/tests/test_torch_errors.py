@@ -1,4 +1,4 @@
-"""Wrong arguments of keel.torch: what each is told."""
+"""Wrong arguments of keel.torch, and their errors."""
 
 import keel.torch
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 import torch
 from keel.torch import scaled_dot_product_attention as sdpa
 
-pytestmark = pytest.mark.usefixtures("short_way")
+pytestmark = pytest.mark.usefixtures("short_path")
 
 
 def ones(*shape, **options):
@@ -54,13 +54,13 @@ REFUSED = [
         "grouped_2d",
         dict(query=ones(4, 8), key=ones(4, 8), value=ones(4, 8), enable_gqa=True),
         ValueError,
-        "at least 3 dimensions beside it",
+        "at least 3 dimensions with it",
     ),
     (
         "mask_and_causal",
         dict(attn_mask=ones(4, 4), is_causal=True),
         ValueError,
-        "attn_mask: expected None beside is_causal, got a mask",
+        "attn_mask: expected None with is_causal=True, got a mask",
     ),
     ("mask_dtype", dict(attn_mask=ones(4, 4, dtype=torch.int64)), TypeError, "dtype"),
     ("mask_half", dict(attn_mask=ones(4, 4, dtype=torch.float16)), TypeError, "dtype"),
@@ -93,7 +93,7 @@ def test_refuses_tensors_of_another_device():
 
 
 def test_refuses_tensors_of_another_device_by_name():
-    # No such device is here; a tensor that says it is elsewhere serves.
+    # There is no such device here; a tensor that claims to be on one will do.
     class Elsewhere(torch.Tensor):
         @property
         def device(self):
@@ -112,14 +112,14 @@ def test_refuses_tensors_of_another_device_by_name():
         (dict(q=ones(4, 8)), ValueError, "[attention] q: expected 4 dimensions (B, H, N, D), got 2"),
         (dict(window=3), TypeError, "[attention] window: expected (left, right), got 3"),
         (dict(window=(1, 2, 3)), ValueError, "[attention] window: expected (left, right), got (1, 2, 3)"),
-        (dict(window=(1.5, 2)), TypeError, "[attention] window: expected integers or None, got (1.5, 2)"),
+        (dict(window=(1.5, 2)), TypeError, "[attention] window.left: expected a 64-bit integer, got 1.5"),
         (dict(window=(-1, 2)), ValueError, "[attention] window.left: expected at least 0"),
         (dict(causal=3), TypeError, "[attention] causal: expected None, True, 'top_left' or 'bottom_right', got 3"),
         (dict(sinks=[1.0, 2.0]), TypeError, "[attention] sinks: expected a tensor, got list"),
         (dict(scale="x"), TypeError, "[attention] scale: expected a number, got 'x'"),
         (dict(softcap="x"), TypeError, "[attention] softcap: expected a number, got 'x'"),
         (dict(causal="left"), ValueError, "[attention] causal: expected None, True, 'top_left' or 'bottom_right'"),
-        (dict(mask=ones(4, 4), bias=ones(4, 4)), TypeError, "[attention] mask: expected dtype bool beside bias"),
+        (dict(mask=ones(4, 4), bias=ones(4, 4)), TypeError, "[attention] mask: expected dtype bool together with bias"),
         (dict(k_lengths=torch.tensor([1.0])), TypeError, "[attention] k_lengths: expected integers, got torch.float32"),
         (dict(k_lengths=torch.tensor([9])), ValueError, "[attention] k_lengths: expected lengths from 0 to 4, got 9"),
         (dict(sinks=ones(3)), ValueError, "[attention] sinks: expected shape (H_q) = (2), got (3)"),

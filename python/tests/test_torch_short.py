@@ -1,4 +1,4 @@
-"""The short ways of scaled_dot_product_attention, compiled and in Python, as parts of torch's graph."""
+"""The short paths of scaled_dot_product_attention, compiled and in Python, as parts of torch's graph."""
 
 import gc
 import os
@@ -12,7 +12,7 @@ from keel.torch import _short
 from keel.torch import scaled_dot_product_attention as sdpa
 from torch.utils.checkpoint import checkpoint
 
-both_ways = pytest.mark.usefixtures("short_way")
+both_ways = pytest.mark.usefixtures("short_path")
 
 
 def leaves(*shape, dtype=torch.float32):
@@ -177,13 +177,13 @@ def test_forward_mode_derivatives_are_refused():
 
 
 @both_ways
-def test_a_mode_below_autograd_records_no_graph(short_way):
+def test_a_mode_below_autograd_records_no_graph(short_path):
     q, k, v = leaves()
     with torch._C._AutoDispatchBelowAutograd():
-        assert not WAYS[short_way](q, k, v, None, False, None, False).requires_grad
+        assert not WAYS[short_path](q, k, v, None, False, None, False).requires_grad
 
 
-def test_threads_may_differentiate_at_once(short_way):
+def test_threads_may_differentiate_at_once(short_path):
     q, k, v = leaves(2, 4, 33, 16)
     expected = torch.autograd.grad(sdpa(q, k, v).sum(), (q, k, v))
     wrong = []
@@ -265,32 +265,32 @@ LEFT = {
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", SERVED)
-def test_is_served(short_way, name, dtype):
+def test_is_served(short_path, name, dtype):
     given = plain(**SERVED[name])
     for key, x in given.items():
         if isinstance(x, torch.Tensor) and x.is_floating_point():
             given[key] = x.to(dtype)
-    out = WAYS[short_way](*given.values())
+    out = WAYS[short_path](*given.values())
     assert out.shape == given["query"].shape and out.dtype == dtype
 
 
 @pytest.mark.parametrize("name", LEFT)
-def test_is_left_to_the_operator(short_way, name):
+def test_is_left_to_the_operator(short_path, name):
     try:
-        out = WAYS[short_way](*plain(**LEFT[name]).values())
+        out = WAYS[short_path](*plain(**LEFT[name]).values())
     except TypeError as error:  # the library's own word on a number
         assert name == "scale_is_text" and "scale: expected a number" in str(error)
     else:
         assert out is None
 
 
-def test_modes_are_left_to_the_operator(short_way):
+def test_modes_are_left_to_the_operator(short_path):
     from torch._subclasses import FakeTensorMode
 
     calls = []
 
     def ask(*x):
-        calls.append(WAYS[short_way](x[0], x[0], x[0], None, False, None, False))
+        calls.append(WAYS[short_path](x[0], x[0], x[0], None, False, None, False))
         return x[0]
 
     with torch.autocast("cpu", torch.bfloat16), torch.no_grad():

@@ -1,4 +1,4 @@
-"""Keel on torch's own threads. Each test is a program of its own: the others of this folder have one thread."""
+"""Keel on torch's own threads. Each test is a program of its own: the other tests have one thread."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def run_alone(code):
-    """What a program prints that may set threads as it likes."""
+    """The output of a program, which may set threads as it likes."""
     code = "import torch, keel.torch\nfrom keel.torch import scaled_dot_product_attention as sdpa\n" + code
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
@@ -51,7 +51,7 @@ print(all(torch.equal(a, b) for threads in (2, 3, 5) for a, b in zip(one, result
 
 
 def test_a_forked_child_has_none():
-    """The team's threads stay with the parent: waiting for them would be for ever, as torch's own operators do."""
+    """The team's threads stay with the parent: waiting for them would hang, as torch's own operators do."""
     assert run_alone("""
 import os
 torch.set_num_threads(2)

@@ -91,7 +91,7 @@ def tokens(padding):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """How often Keel was asked."""
+    """The calls that reach Keel."""
     count = []
     for module, name in ((keel.torch._operator._core, "attention"), (_sdpa, "_short")):
         original = getattr(module, name)

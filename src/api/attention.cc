@@ -16,11 +16,11 @@ Error no_memory(const char* operation) {
           std::string("[") + operation + "] expected memory for the workspace, got none from the system"};
 }
 
-// Made when the library is loaded, as a message needs memory too. Throwing one takes none: copies share the text.
+// Created when the library is loaded, as a message needs memory too. Throwing one needs none: copies share the text.
 const Error no_memory_for_attention = no_memory("attention"), no_memory_for_backward = no_memory("attention_backward"),
             no_memory_for_merge = no_memory("merge");
 
-// Runs `work`; memory that cannot be had becomes `error`.
+// Runs `work`; a failed allocation becomes `error`.
 template <class Work>
 auto run(const Error& error, Work work) {
   try {
@@ -78,6 +78,6 @@ std::string explain(const BackwardInputs& inputs, const Gradients& gradients, co
   });
 }
 
-const char* version() { return KEEL_VERSION; }
+const char* version() noexcept { return KEEL_VERSION; }
 
 }  // namespace keel

@@ -5,7 +5,7 @@
 namespace keel {
 
 Backends& backends() {
-  // Without a lock, which a child that is forked during the first call would find held.
+  // No lock: a child forked during the first call would find it held.
   static constinit Backends all;
   if (all.of(DeviceKind::cpu) == nullptr) all.set(DeviceKind::cpu, &cpu::backend());
   return all;

@@ -55,7 +55,7 @@ keel_status guarded(Work work) noexcept {
   }
 }
 
-// The arguments of a call, read in their order.
+// The arguments of a call, read in order.
 struct Forward {
   keel::TensorView q, k, v;
   keel::MutableTensorView out;
@@ -100,7 +100,7 @@ keel_view keel_make_view(const void* data, int32_t dtype, int32_t rank, const in
   keel_view view{};
   view.data = const_cast<void*>(data);
   view.dtype = dtype;
-  if (rank < 1 || rank > 4) {  // a view that every call refuses
+  if (rank < 1 || rank > 4) {  // every call rejects this view
     view.shape[0] = -1;
     return view;
   }
@@ -108,7 +108,7 @@ keel_view keel_make_view(const void* data, int32_t dtype, int32_t rank, const in
   for (int32_t i = rank; i-- > 0;) {
     view.shape[i] = shape[i];
     view.strides[i] = step;
-    if (__builtin_mul_overflow(step, shape[i], &step)) step = INT64_MAX;  // such a shape is refused by the call
+    if (__builtin_mul_overflow(step, shape[i], &step)) step = INT64_MAX;  // the call rejects such a shape
   }
   return view;
 }
@@ -160,8 +160,8 @@ keel_status keel_use_team(void (*run)(void (*work)(void*), void* data, unsigned 
   return guarded([&] {
     if ((run == nullptr) != (size == nullptr)) {
       Reader("use_team")
-          .refuse(run == nullptr ? "run" : "size", ": expected a function beside ", run == nullptr ? "size" : "run",
-                  ", got null");
+          .refuse(run == nullptr ? "run" : "size", ": expected a function together with ",
+                  run == nullptr ? "size" : "run", ", got null");
     }
     keel::use_team({run, size});
   });

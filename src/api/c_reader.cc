@@ -9,8 +9,8 @@
 namespace keel::c_api {
 namespace {
 
-// The size of each structure in its first version, which is the least that a program has; by its last field, so that
-// fields can be appended. None ends in padding, where a later field could not be told from chance.
+// The size of each structure in its first version, the least that any program has; given by its last field, so that
+// fields can be appended. None ends in padding: a later field there would hold arbitrary bytes.
 template <class T>
 constexpr std::uint64_t kFirstSize = 0;
 #define KEEL_FIRST_SIZE(type, last)                                                                            \
@@ -31,7 +31,7 @@ static_assert(sizeof(HeadStatistics) == sizeof(keel_head_statistics) && KEEL_SAM
               KEEL_SAME_PLACE(saturated) && KEEL_SAME_PLACE(rows));
 #undef KEEL_SAME_PLACE
 
-// What does not fit an enumeration of ours becomes 255, which none of them knows.
+// What does not fit one of our enumerations becomes 255, which none of them has.
 template <class Enum>
 Enum code(std::int32_t number) {
   return static_cast<Enum>(number < 0 ? 255 : std::min(number, 255));
@@ -52,7 +52,7 @@ BasicView<Rank, void*> Reader::view(const keel_view& from, const char* name, con
   std::copy_n(from.shape, Rank, result.shape.begin());
   std::copy_n(from.strides, Rank, result.strides.begin());
   if (std::any_of(from.shape + Rank, std::end(from.shape), [](std::int64_t size) { return size != 0; })) {
-    refuse(of, name, ": expected ", Rank, Rank == 1 ? " dimension" : " dimensions", ", and 0 as the size of others, ",
+    refuse(of, name, ": expected ", Rank, Rank == 1 ? " dimension" : " dimensions", ", and 0 for the other sizes, ",
            "got shape ", text_of(std::to_array(from.shape)));
   }
   for (const std::uint32_t reserved : from.reserved) {
@@ -88,7 +88,7 @@ Options Reader::options(const keel_options* from) const {
   if (flag(o.has_scale, "has_scale")) {
     options.scale = o.scale;
   } else if (o.scale != 0.0) {
-    refuse("has_scale: expected 1 beside scale ", o.scale, ", got 0");
+    refuse("has_scale: expected 1 with scale ", o.scale, ", got 0");
   }
   options.scale_tensor = view<3>(o.scale_tensor, "scale_tensor");
   if (o.softcap != 0.0) options.softcap = o.softcap;
@@ -98,8 +98,7 @@ Options Reader::options(const keel_options* from) const {
   if (flag(o.has_window, "has_window")) {
     options.window = {o.window_left, o.window_right};
   } else if (o.window_left != 0 || o.window_right != 0) {
-    refuse("has_window: expected 1 beside window_left ", o.window_left, " and window_right ", o.window_right,
-           ", got 0");
+    refuse("has_window: expected 1 with window_left ", o.window_left, " and window_right ", o.window_right, ", got 0");
   }
   options.origin = {o.origin.query, o.origin.key, o.origin.n_q, o.origin.n_k};
   options.q_lengths = list(o.q_lengths, "q_lengths");
@@ -160,7 +159,7 @@ Gradients Reader::gradients(const keel_gradients* from) const {
           .accumulate = flag(g.accumulate, "accumulate")};
 }
 
-// Elements are as far apart as the first says, which is how long they are in the program's header.
+// The first element's size, as in the program's header, is the distance between elements.
 std::vector<Partial> Reader::parts(const keel_partial* from, std::int64_t count) const {
   check_list(from, count, "parts");
   std::vector<Partial> list;

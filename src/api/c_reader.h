@@ -10,13 +10,13 @@
 
 namespace keel::c_api {
 
-// Turns the arguments of a call into those of C++, and checks what C++ has no room for. Each refusal raises
-// keel::Error.
+// Converts the arguments of a call to C++, and checks what only the C structures can get wrong. Raises keel::Error for
+// an invalid one.
 class Reader {
  public:
   explicit Reader(const char* operation) : operation_(operation) {}
 
-  // A tensor; null is refused.
+  // A tensor; null is rejected.
   MutableTensorView tensor(const keel_view* from, const char* name) const;
   Options options(const keel_options* from) const;  // null: the defaults, as for outputs()
   Outputs outputs(const keel_outputs* from) const;

@@ -8,11 +8,11 @@
 #include "core/message.h"
 
 // Structures of the C interface that begin with their size. 0 is the default of every field, so one from a program with
-// an older header, which is shorter, is read as if it went on with 0; and one from a program with a newer header is as
-// good as ours where 0 is all that it adds.
+// an older header, which is shorter, is read as if followed by 0; and one from a program with a newer header is
+// accepted if everything it adds is 0.
 namespace keel {
 
-constexpr std::uint64_t kMaxStructure = 4096;  // a size beyond any version's was never set
+constexpr std::uint64_t kMaxStructure = 4096;  // a larger size was never set: no version has it
 
 // The structure at `from`, which the program calls `name`; `first` is the size of its first version.
 template <class T>

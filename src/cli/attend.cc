@@ -33,7 +33,7 @@ constexpr const char* kExamples =
     "  keel attend q.npy k.npy v.npy --key-sums sums.npy --key-sum-rows 64\n"
     "\n"
     "Arrays are .npy files of float64, float32, float16 or bfloat16 ('V2'). A LIST|FILE is a\n"
-    "list of numbers or a .npy file. Output files appear whole, all of them or none.\n";
+    "list of numbers or a .npy file. Output files are written completely, all or none.\n";
 
 class Attend {
  public:
@@ -54,14 +54,14 @@ class Attend {
     add("--mask", mask_.path, "FILE", "Booleans, true = attend: (N_q, N_k) up to (B, H, N_q, N_k); any size may be 1",
         "Operator");
     add("--bias", bias_.path, "FILE", "Floats added to the scores; shapes as for --mask", "Operator");
-    add("--scale-tensor", scale_tensor_.path, "FILE", "Scales in place of --scale: (H) or (B, H, N_q)", "Operator");
-    add("--alibi", alibi_.path, "LIST|FILE", "ALiBi slopes, one a head", "Operator");
-    add("--sinks", sinks_.path, "LIST|FILE", "Sink logits, one a head", "Operator");
-    add("-o,--out", out_.path, "FILE", "The output, of q's dtype and as many dimensions", "Outputs");
+    add("--scale-tensor", scale_tensor_.path, "FILE", "Scales instead of --scale: (H) or (B, H, N_q)", "Operator");
+    add("--alibi", alibi_.path, "LIST|FILE", "ALiBi slopes, one per head", "Operator");
+    add("--sinks", sinks_.path, "LIST|FILE", "Sink logits, one per head", "Operator");
+    add("-o,--out", out_.path, "FILE", "The output, with q's dtype and number of dimensions", "Outputs");
     add("--lse", lse_.path, "FILE", "Log of each row's softmax denominator", "Outputs");
-    add("--weights", weights_.path, "FILE", "The weights, N_q x N_k a head", "Outputs");
+    add("--weights", weights_.path, "FILE", "The weights, N_q x N_k per head", "Outputs");
     add("--key-sums", key_sums_.path, "FILE", "The sum of each key's weights over the rows", "Outputs");
-    command.add_option("--key-sum-rows", key_sum_rows_, "Over the last so many rows of each entry; 0 for all")
+    command.add_option("--key-sum-rows", key_sum_rows_, "Sum only over this many last rows of each entry; 0 for all")
         ->type_name("N")
         ->capture_default_str()
         ->group("Outputs");
@@ -88,7 +88,7 @@ class Attend {
   // An array and the file it is from, or goes to.
   struct File {
     const char* name;
-    std::string path;  // empty: not asked for
+    std::string path;  // empty: not requested
     io::Array array;
   };
 
@@ -114,7 +114,8 @@ class Attend {
       std::error_code error;
       const fs::path target = fs::weakly_canonical(fs::absolute(*path), error);
       if (!seen.insert(error ? fs::path(*path) : target).second && !fs::is_character_file(*path, error)) {
-        throw CLI::ValidationError("outputs", fmt::format("expected a file each, got {} twice", io::path_text(*path)));
+        throw CLI::ValidationError("outputs",
+                                   fmt::format("expected different files, got {} twice", io::path_text(*path)));
       }
       targets_.emplace_back(*path);
     }
@@ -142,7 +143,7 @@ class Attend {
     if (!weights_.path.empty()) outputs.weights = described<4>(accumulation_dtype(dtype), with(k.shape[2]), "weights");
     if (!key_sums_.path.empty()) outputs.key_sums = described<3>(accumulation_dtype(dtype), keys, "key_sums");
     outputs.key_sum_rows = key_sum_rows_;
-    explain(q, k, v, out, options_, outputs);  // raises what is wrong before memory is taken
+    explain(q, k, v, out, options_, outputs);  // raises for invalid arguments before memory is allocated
 
     const auto take = [](File& file, auto& view, const std::vector<std::int64_t>& shape) {
       file.array = io::make_array(view.dtype, shape);

@@ -30,18 +30,18 @@ constexpr const char* kExamples =
     "  keel bench forward decode --repeats 31\n"
     "  keel bench backward --target AVX2 --json\n"
     "\n"
-    "Every number is measured beside the limit it is compared with, in every repeat; the median\n"
-    "counts. Goals are for the rows as they are: with --dtype, --threads or --target there are\n"
-    "none on the rows that these change.\n";
+    "Every number is measured next to the limit it is compared with, in every repeat; the median\n"
+    "counts. Goals apply to the rows as they are: rows changed by --dtype, --threads or --target\n"
+    "have none.\n";
 
 constexpr int kRepeats = 15, kQuickRepeats = 3;
 
 class Bench {
  public:
   void add_to(CLI::App& command) {
-    command.add_option("scenario", scenarios_, "Measure these alone")->type_name("NAME")->delimiter(',');
-    command.add_flag("--list", list_, "Name the scenarios, and measure nothing");
-    command.add_option("--repeats", repeats_, fmt::format("Visits to each row; {} when absent", kRepeats))
+    command.add_option("scenario", scenarios_, "Measure only these")->type_name("NAME")->delimiter(',');
+    command.add_flag("--list", list_, "List the scenarios and exit");
+    command.add_option("--repeats", repeats_, fmt::format("Visits to each row; {} by default", kRepeats))
         ->type_name("N")
         ->check(CLI::Range(1, 100000));
     command.add_flag("--quick", quick_, "Smaller calls and fewer repeats, for a first look");
@@ -54,7 +54,9 @@ class Bench {
     command.add_option("--dtype", dtype_, "f64, f32, f16 or bf16 for every row")
         ->type_name("TYPE")
         ->check(CLI::IsMember({"f64", "f32", "f16", "bf16"}));
-    command.add_option("--seed", seed_, "Which random numbers fill the arrays")->type_name("N")->check(kNotEmpty);
+    command.add_option("--seed", seed_, "Seed of the random numbers that fill the arrays")
+        ->type_name("N")
+        ->check(kNotEmpty);
     command.add_flag("--json", json_, "Print JSON, with every repeat");
     command.add_flag("-q,--quiet", quiet_, "Show no progress");
     command.footer(kExamples);
@@ -87,7 +89,7 @@ class Bench {
   }
 
  private:
-  // The scenarios named, each once and in their own order; all of them where none is named.
+  // The named scenarios, each once and in their own order; all of them if none is named.
   std::vector<bench::Scenario> chosen_scenarios() const {
     const auto all = bench::scenarios();
     if (scenarios_.empty()) return {all.begin(), all.end()};
@@ -119,8 +121,8 @@ class Bench {
     return at == m.targets.end() ? 0 : m.target_bits[static_cast<std::size_t>(at - m.targets.begin())];
   }
 
-  // The row as --dtype, --threads and --target want it; false where it is about one of them and has another in mind.
-  // A row that became another has no goal.
+  // The row as --dtype, --threads and --target ask for it; false if the row is about one of them and needs another
+  // value. A row that was changed has no goal.
   bool adapt(Row& row) const {
     const auto set = [&](auto bench::Case::*member, auto value, About about) {
       if (row.subject.*member == value) return true;

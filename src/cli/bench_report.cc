@@ -101,7 +101,7 @@ std::size_t width_of(const std::string& text) {  // characters, not bytes
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0u) != 0x80u; }));
 }
 
-// Columns as wide as their widest cell; a last cell of a short row may run on.
+// Columns as wide as their widest cell; the last cell of a short row may extend beyond.
 std::string table_text(const std::vector<Cells>& rows) {
   std::vector<std::size_t> widths(rows.front().size());
   for (const Cells& cells : rows) {

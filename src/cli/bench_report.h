@@ -7,7 +7,7 @@
 
 namespace keel::cli {
 
-// The machine's limits in this run, and a line a row.
+// The machine's limits in this run, and one line per row.
 std::string bench_table(const bench::Measurements& measurements);
 
 // The same with every repeat, and the machine's facts. Rates are in FLOP/s and bytes/s, times in seconds.

@@ -2,7 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
-// The program `keel`: one file a subcommand, and one function here that adds it to the program.
+// The program `keel`: one file per subcommand, and one function here that adds it to the program.
 namespace keel::cli {
 
 void add_attend(CLI::App& app);

@@ -34,9 +34,9 @@ class Info {
       return command.add_option(name, value, help)->type_name(type)->group("Problem")->check(kNotEmpty);
     };
     add("--shape", shape_, "B,H,N,D", "Shape of q");
-    add("--kv-heads", kv_heads_, "H", "Heads of k and v; as in q when absent");
-    add("--n-k", n_k_, "N", "Keys; as many as queries when absent");
-    add("--d-v", d_v_, "D", "Head size of v; that of q when absent");
+    add("--kv-heads", kv_heads_, "H", "Heads of k and v; as in q by default");
+    add("--n-k", n_k_, "N", "Keys; as many as queries by default");
+    add("--d-v", d_v_, "D", "Head size of v; that of q by default");
     add("--dtype", dtype_, "TYPE", "f64, f32, f16 or bf16")->check(CLI::IsMember({"f64", "f32", "f16", "bf16"}));
     add("--mask", mask_, "SHAPE", "A boolean mask of this shape, such as 1,1,1024,1024");
     add("--bias", bias_, "SHAPE", "A bias of this shape");
@@ -45,10 +45,10 @@ class Info {
     };
     flag("--alibi", alibi_, "ALiBi slopes");
     flag("--sinks", sinks_, "Sink logits");
-    flag("--lse", lse_, "Ask for lse");
-    flag("--weights", weights_, "Ask for the weights");
-    flag("--stats", stats_, "Ask for the statistics of the heads");
-    flag("--backward", backward_, "The plan of the gradients of q, k and v, and of the bias and the sinks where given");
+    flag("--lse", lse_, "Request lse");
+    flag("--weights", weights_, "Request the weights");
+    flag("--stats", stats_, "Request the per-head statistics");
+    flag("--backward", backward_, "Plan the gradients with respect to q, k and v, and to the bias and sinks if given");
     for (const char* result : {"--lse", "--weights", "--stats"}) {
       command.get_option("--backward")->excludes(command.get_option(result));
     }
@@ -61,7 +61,7 @@ class Info {
     if (plan_) return print_plan();
     for (const CLI::Option* option : command_->get_options()) {
       const bool described = option->get_group() == "Problem" || option->get_group() == "Operator";
-      if (described && option->count() > 0) throw CLI::ValidationError(option->get_name(), "expected --plan beside it");
+      if (described && option->count() > 0) throw CLI::ValidationError(option->get_name(), "expected --plan with it");
     }
     print_machine();
   }
@@ -85,7 +85,7 @@ class Info {
   }
 
   void print_plan() {
-    if (shape_.empty()) throw CLI::ValidationError("--plan", "expected --shape beside it, such as --shape 1,8,1024,64");
+    if (shape_.empty()) throw CLI::ValidationError("--plan", "expected --shape with it, such as --shape 1,8,1024,64");
     const std::vector<std::int64_t> q = sizes(shape_, "--shape");
     const DType dtype = dtype_named(dtype_);
     const std::vector<std::int64_t> k = {q[0], kv_heads_.value_or(q[1]), n_k_.value_or(q[2]), q[3]};

@@ -17,13 +17,13 @@ namespace {
 
 constexpr const char* kProgram = "keel-lab";
 
-// Returns only where it was not found beside this program or on the PATH.
+// Returns only if it was not found next to this program or on the PATH.
 void become(char** arguments) {
   std::string name = kProgram;
   std::vector<char*> command = {name.data()};
   for (; *arguments != nullptr; ++arguments) command.push_back(*arguments);
   command.push_back(nullptr);
-  // The lab calls the BLAS from threads of its own. Threads that OpenBLAS starts would only take memory.
+  // The lab calls the BLAS from its own threads. Threads that OpenBLAS starts would only take memory.
   ::setenv("OPENBLAS_NUM_THREADS", "1", /*overwrite=*/0);
   const auto not_there = [] { return errno == ENOENT || errno == ENOTDIR || errno == EACCES; };
   std::error_code error;
@@ -42,10 +42,10 @@ void add_lab(CLI::App& app, char** arguments) {
   command->footer("keel lab --help lists its options.");
   command->callback([arguments] {
     become(arguments);
-    throw UsageError(fmt::format(
-        "lab: expected the program {0} beside keel or on the PATH, got none: build Keel with -DKEEL_BUILD_NN=ON, or "
-        "install {0} beside keel",
-        kProgram));
+    throw UsageError(
+        fmt::format("lab: expected the program {0} next to keel or on the PATH, got none: build Keel with "
+                    "-DKEEL_BUILD_NN=ON, or install {0} next to keel",
+                    kProgram));
   });
 }
 

@@ -64,15 +64,16 @@ void OperatorFlags::add_to(CLI::App& command) {
       ->check(CLI::IsMember({"none", "top_left", "bottom_right"}));
   add("--window", window_, "LEFT,RIGHT", "Keys within LEFT before and RIGHT after the diagonal; inf for no bound");
   add("--origin", origin_, "QUERY,KEY[,N_Q,N_K]",
-      "q and k are a slice: positions of their first rows in the whole, and the whole's rows where it goes on behind");
-  add("--scale", scale_, "X", "Factor on q.k; 1/sqrt(d_k) when absent");
+      "q and k are a slice: positions of their first rows in the whole, and the whole's sizes if it continues after "
+      "them");
+  add("--scale", scale_, "X", "Factor on q.k; 1/sqrt(d_k) by default");
   add("--softcap", softcap_, "C", "Scores become C*tanh(score/C)");
   add("--q-lengths", q_lengths_.text, "LIST|FILE", "Real queries of each batch entry, such as 3,5");
   add("--k-lengths", k_lengths_.text, "LIST|FILE", "Real keys of each batch entry");
   add("--q-offsets", q_offsets_.text, "LIST|FILE", "Where the entries of a packed batch start and end, such as 0,3,8");
   add("--k-offsets", k_offsets_.text, "LIST|FILE", "The same for keys and values");
   add("--dropout", dropout_, "P", "Zero each weight with this probability");
-  add("--seed", seed_, "N", "Which weights dropout zeroes");
+  add("--seed", seed_, "N", "Seed of dropout");
   add("--threads", threads_, "N", "At most this many threads; 0 for all");
 }
 

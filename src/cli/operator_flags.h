@@ -22,7 +22,7 @@ class OperatorFlags {
  public:
   void add_to(CLI::App& command);
 
-  // What was asked for; lists named by files are read here. Spans point into this object.
+  // The requested options; lists named by files are read here. Spans point into this object.
   Options options();
 
  private:

@@ -34,7 +34,7 @@ HeadStatistics over_all(std::span<const HeadStatistics> heads) {
   for (const HeadStatistics& head : heads) {
     if (head.rows == 0) continue;
     const auto rows = static_cast<double>(head.rows);
-    // Comparisons that NaN fails, so that it stays once it is there.
+    // NaN is sticky: comparisons with it are false.
     if (!(head.max_logit <= all.max_logit)) all.max_logit = head.max_logit;
     if (!(head.min_entropy >= all.min_entropy)) all.min_entropy = head.min_entropy;
     all.mean_entropy += head.mean_entropy * rows;

@@ -11,7 +11,7 @@
 namespace keel {
 
 // An array of any rank up to four: element (b, h, i, c) is at data[b·batch + h·head + i·row + c·column]. Strides count
-// elements. data is null where the array was not given.
+// elements. data is null if the array was not given.
 template <class Pointer>
 struct BasicStrided {
   Pointer data = nullptr;
@@ -44,11 +44,11 @@ struct Call {
   MutableStrided lse{}, max_logit{}, entropy{}, max_weight{}, logit_mean{}, logit_var{}, visible{}, logit_count{};
   MutableStrided weights{};       // columns are keys
   MutableStrided key_sums{};      // one value per key: rows are keys
-  std::int64_t key_sum_rows = 0;  // of how many rows, the last of each entry; 0: of all
+  std::int64_t key_sum_rows = 0;  // over the last so many rows of each entry; 0: over all
 };
 
 struct BackwardCall {
-  Call forward;  // its inputs; of its outputs none
+  Call forward;  // its inputs only
   Strided out, dout;
   Strided lse, dlse;
   MutableStrided dq, dk, dv, dbias, dscale, dsinks;

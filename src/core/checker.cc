@@ -5,7 +5,7 @@
 namespace keel {
 namespace {
 
-// The same elements at the same places.
+// The same elements at the same addresses.
 bool same(const Layout& a, const Layout& b) {
   bool equal = a.base == b.base && a.item == b.item && a.rank == b.rank && a.shape == b.shape;
   for (int i = 0; i < a.rank; ++i) equal = equal && (a.shape[i] <= 1 || a.strides[i] == b.strides[i]);
@@ -26,7 +26,7 @@ void Checker::check_memory() const {
       if (other.in_place != nullptr && std::string_view(other.in_place) == output.name && same(a.layout, b.layout)) {
         continue;
       }
-      refuse(output.name, ": expected memory of its own, got one that overlaps ", other.name);
+      refuse(output.name, ": expected its own memory, got memory that overlaps ", other.name);
     }
   }
 }

@@ -15,11 +15,11 @@
 
 namespace keel {
 
-// The checks that Problem is made of. Each raises "[operation] argument: expected …, got …". Memory is gathered on the
+// The checks behind Problem. Each raises "[operation] argument: expected …, got …". Memory is gathered on the
 // way and compared at the end by check_memory().
 class Checker {
  public:
-  // `device` is where all views must lie.
+  // All views must be on `device`.
   Checker(const char* operation, Pointers pointers, Device device)
       : operation_(operation), pointers_(pointers), device_(device) {
     memory_.reserve(kUsual);
@@ -34,7 +34,7 @@ class Checker {
     throw Error(ErrorCode::wrong_dtype, concat("[", operation_, "] ", parts...));
   }
 
-  // Sizes, extent, alignment and pointer of a view that is read. The output called `in_place`, where there is one, may
+  // Sizes, extent, alignment and pointer of a view that is read. The output called `in_place`, if there is one, may
   // be exactly this view.
   template <std::size_t Rank, class Pointer>
   void input(const char* name, const BasicView<Rank, Pointer>& view, const char* in_place = nullptr) {
@@ -42,8 +42,8 @@ class Checker {
     memory_.push_back({name, layout_of(view), span, false, in_place});
   }
 
-  // The same for a view that is written: its elements must not overlap. Dimensions with stride 0 are summed over where
-  // `reduces` says so, and refused otherwise.
+  // The same for a view that is written: its elements must not overlap. Dimensions with stride 0 are summed over if
+  // `reduces` is set, and rejected otherwise.
   template <std::size_t Rank>
   void output(const char* name, const BasicView<Rank, void*>& view, bool reduces = false) {
     const Span span = storage(name, view, device_);
@@ -75,7 +75,8 @@ class Checker {
     const auto given = view.shape;
     for (std::size_t i = 0; i < Rank; ++i) {
       if (given[i] != full[i] && given[i] != 1) {
-        refuse(name, ": expected shape ", meaning, " = ", text_of(full), ", or 1 in any place, got ", text_of(given));
+        refuse(name, ": expected shape ", meaning, " = ", text_of(full), ", or 1 in any dimension, got ",
+               text_of(given));
       }
       if (given[i] == 1) view.strides[i] = 0;
       view.shape[i] = full[i];
@@ -100,7 +101,7 @@ class Checker {
     }
   }
 
-  // Lengths or offsets: their memory, and that of a device other than the tensors' only if it is the CPU's.
+  // Lengths or offsets: their memory, which must be on the tensors' device or on the CPU.
   void list(const char* name, const ListView& values) {
     dtype(name, values, {DType::i64});
     if (values.data == nullptr) refuse(name, ": expected a pointer to ", values.size(), " values, got null");
@@ -117,7 +118,7 @@ class Checker {
     memory_.push_back({name, layout, {base, values.size_bytes()}, true});
   }
 
-  // No output may share memory with another output or an input, but for an input that it may replace.
+  // No output may share memory with another output or an input, except an input that it may replace.
   void check_memory() const;
 
  private:
@@ -132,7 +133,7 @@ class Checker {
   template <std::size_t Rank, class Pointer>
   Span storage(const char* name, const BasicView<Rank, Pointer>& view, const Device& device) const {
     if (view.device != device) {
-      refuse(name, ": expected an array on ", text_of(device), ", as the first tensor is, got one on ",
+      refuse(name, ": expected an array on ", text_of(device), " like the first tensor, got one on ",
              text_of(view.device));
     }
     for (const std::int64_t size : view.shape) {
@@ -165,7 +166,7 @@ class Checker {
   }
 
   static constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;
-  static constexpr std::int64_t kMaxElements = std::int64_t{1} << 56;  // counts of bytes and products of sizes then fit
+  static constexpr std::int64_t kMaxElements = std::int64_t{1} << 56;  // byte counts and products of sizes then fit
 
   // The arrays of a usual call need no allocation.
   static constexpr std::size_t kUsual = 12;

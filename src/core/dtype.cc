@@ -16,7 +16,7 @@ double round_to(double x, int fraction_bits, int min_exponent) {
 
 }  // namespace
 
-Float16 to_float16(double x) {
+Float16 to_float16(double x) noexcept {
   const std::uint16_t sign = std::signbit(x) ? 0x8000 : 0;
   const auto with_sign = [sign](unsigned bits) { return Float16{static_cast<std::uint16_t>(sign | bits)}; };
   if (std::isnan(x)) return with_sign(0x7E00);
@@ -27,7 +27,7 @@ Float16 to_float16(double x) {
   return with_sign((bits - (112u << 23)) >> 13);
 }
 
-BFloat16 to_bfloat16(double x) {
+BFloat16 to_bfloat16(double x) noexcept {
   if (std::isnan(x)) return {static_cast<std::uint16_t>(std::signbit(x) ? 0xFFC0 : 0x7FC0)};
   // Exact in float after the rounding, or beyond its range and so infinite.
   const float rounded = static_cast<float>(std::isinf(x) ? x : round_to(x, 7, -126));

@@ -27,7 +27,7 @@ bool reach(const Layout& layout, std::int64_t& below, std::int64_t& above) {
 }
 
 // Is there 0 ≤ x_i ≤ count_i with Σ step_i·x_i = target? Depth first over the terms by falling step; what the later
-// terms can still add bounds each x_i, so nested strides leave one or two candidates a level.
+// terms can still add bounds each x_i, so nested strides leave one or two candidates per level.
 class SubsetSum {
  public:
   void add(std::int64_t step, std::int64_t count) {

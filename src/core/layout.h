@@ -7,11 +7,11 @@
 
 namespace keel {
 
-// Where the elements of a view lie: `rank` dimensions of `shape` elements, `strides` elements apart, from address
+// Where the elements of a view are: `rank` dimensions of `shape` elements, `strides` elements apart, from address
 // `base`.
 struct Layout {
   std::uintptr_t base = 0;
-  std::int64_t item = 1;  // bytes an element
+  std::int64_t item = 1;  // bytes per element
   int rank = 0;
   std::array<std::int64_t, 4> shape{};
   std::array<std::int64_t, 4> strides{};
@@ -27,38 +27,38 @@ Layout layout_of(const BasicView<Rank, Pointer>& view) {
   return layout;
 }
 
-bool is_empty(const Layout& layout);
+[[nodiscard]] bool is_empty(const Layout& layout);
 
-// How many elements a view shows; INT64_MAX where that is not a number.
-std::int64_t count(const Layout& layout);
+// The number of elements of a view; INT64_MAX if it overflows.
+[[nodiscard]] std::int64_t count(const Layout& layout);
 
-// Whether each element has a place of its own. Exact for layouts whose dimensions nest (each stride steps over all that
+// Whether no two elements overlap. Exact for layouts whose dimensions nest (each stride steps over all that
 // the smaller ones reach), which every slice, transpose or reshape of an array is; others count as overlapping.
-bool has_distinct_elements(const Layout& layout);
+[[nodiscard]] bool has_distinct_elements(const Layout& layout);
 
-// The bytes from the first to the last that a view shows: [low, low + size). All there are where it does not fit.
+// The bytes that a view spans, from first to last: [low, low + size). Everything if it does not fit.
 struct Span {
   std::uintptr_t low = 0, size = 0;
 };
 
-// `fits`: all elements lie within 2^60 bytes, so that no offset can overflow. A view without elements is asked the same
-// of its other dimensions: whoever walks those reckons with their strides.
+// `fits`: all elements lie within 2^60 bytes, so that no offset can overflow. The same is required of
+// the other dimensions of a view without elements: loops over those still compute with their strides.
 struct Extent {
   bool fits = false;
   Span span;
 };
-Extent extent_of(const Layout& layout);
+[[nodiscard]] Extent extent_of(const Layout& layout);
 
 inline bool are_apart(const Span& a, const Span& b) {
   return a.low <= b.low ? b.low - a.low >= a.size : a.low - b.low >= b.size;
 }
 
-// Whether two views share a byte. Exact but for a bound on the work, past which the answer is yes: interleaved views
+// Whether two views share a byte. Exact up to a limit on the work, beyond which the answer is yes: interleaved views
 // such as the q, k and v of one packed array are told apart.
-bool share_memory(const Layout& a, const Layout& b);
+[[nodiscard]] bool share_memory(const Layout& a, const Layout& b);
 
-// Strides that take nobody anywhere may be any number, and were not checked: those of a view that is not given, and
-// along dimensions of size 0 or 1. They become those of a plain array, so that no offset made of them overflows.
+// Strides that are never followed may be any number, and were not checked: those of a view that is not given, and along
+// dimensions of size 0 or 1. They become those of a contiguous array, so that no offset computed from them overflows.
 template <std::size_t Rank, class Pointer>
 void tidy(BasicView<Rank, Pointer>& view) {
   if (!view.given()) view = {};

@@ -8,7 +8,7 @@
 namespace keel {
 namespace {
 
-// What parts and results have for each row.
+// The values that parts and results have per row.
 struct RowStatistic {
   const char* name;
   RowView Partial::*part;
@@ -36,7 +36,7 @@ DType dtype_of_rows(const RowStatistic& statistic, DType accumulation) {
   return counts ? DType::i64 : accumulation;
 }
 
-// An f32 result may have parts of any type that accumulates in f32, a 16-bit one those of its own and f32.
+// An f32 result may have parts of any type that accumulates in f32, a 16-bit one parts of its own type or f32.
 void check_part_dtype(const Checker& check, const char* name, const TensorView& part, DType out) {
   if (out == DType::f32) return check.dtype(name, part, {DType::f32, DType::f16, DType::bf16});
   check.dtype(name, part, {out, accumulation_dtype(out)});
@@ -73,7 +73,7 @@ MergeProblem make_merge_problem(std::span<const Partial> parts, const MutableTen
   const std::array<std::int64_t, 3> rows = {out.shape[0], out.shape[1], out.shape[2]};
   const DType accumulation = accumulation_dtype(out.dtype);
   check_outputs(check, outputs, accumulation, rows);
-  std::deque<std::string> names;  // as long as the checker needs them
+  std::deque<std::string> names;  // alive as long as the checker needs them
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const auto name_of_part = [&](const char* field) {
       return names.emplace_back("parts[" + std::to_string(i) + "]." + field).c_str();
@@ -88,7 +88,7 @@ MergeProblem make_merge_problem(std::span<const Partial> parts, const MutableTen
       const bool always = statistic.part == &Partial::lse;
       if (!view.given() && !always) {
         if (const char* const result = needed_for(statistic, outputs)) {
-          check.refuse("parts[", i, "].", statistic.name, ": expected a view, as ", result, " is asked for, got none");
+          check.refuse("parts[", i, "].", statistic.name, ": expected a view, as ", result, " is requested, got none");
         }
         continue;
       }

@@ -13,7 +13,7 @@ namespace keel {
 template <class... Parts>
 std::string concat(const Parts&... parts) {
   std::ostringstream text;
-  text.exceptions(std::ios::badbit);  // or a text that memory did not suffice for would end early, without a word
+  text.exceptions(std::ios::badbit);  // else a text cut short by lack of memory would pass unnoticed
   (text << ... << parts);
   return text.str();
 }

@@ -9,7 +9,7 @@ namespace keel {
 namespace {
 
 constexpr std::int64_t kMaxPosition = std::int64_t{1} << 40;
-constexpr std::int64_t kMaxDropoutSize = std::int64_t{1} << 32;  // what the random numbers' counter can tell apart
+constexpr std::int64_t kMaxDropoutSize = std::int64_t{1} << 32;  // the range of the random number counter
 
 void tidy_inputs(Problem& p) {
   tidy(p.q), tidy(p.k), tidy(p.v);
@@ -50,7 +50,7 @@ void check_lengths(Checker& check, const char* name, const ListView& lengths, st
     check.refuse(name, ": expected one length per batch entry (", batch, "), got ", lengths.size());
   }
   check.list(name, lengths);
-  if (lengths.device != Device{}) return;  // read there alone
+  if (lengths.device != Device{}) return;  // read only there
   for (std::int64_t e = 0; e < batch; ++e) {
     if (lengths[e] < 0 || lengths[e] > most) {
       check.refuse(name, ": expected lengths from 0 to ", most, ", got ", lengths[e]);
@@ -64,7 +64,7 @@ void check_offsets(Checker& check, const char* name, const ListView& offsets, st
   if (offsets[0] != 0) check.refuse(name, ": expected the first offset to be 0, got ", offsets[0]);
   for (std::int64_t e = 1; e < offsets.size(); ++e) {
     if (offsets[e] < offsets[e - 1]) {
-      check.refuse(name, ": expected offsets that never fall, got ", offsets[e], " after ", offsets[e - 1]);
+      check.refuse(name, ": expected non-decreasing offsets, got ", offsets[e], " after ", offsets[e - 1]);
     }
   }
   const std::int64_t last = offsets[offsets.size() - 1];
@@ -109,8 +109,8 @@ void check_sequences(Checker& check, Problem& p) {
     check.refuse("k_offsets: expected as many offsets as in q_offsets (", o.q_offsets.size(), "), got ",
                  o.k_offsets.size());
   }
-  if (!o.q_lengths.empty()) check.refuse("q_lengths: expected none beside q_offsets, got ", o.q_lengths.size());
-  if (!o.k_lengths.empty()) check.refuse("k_lengths: expected none beside k_offsets, got ", o.k_lengths.size());
+  if (!o.q_lengths.empty()) check.refuse("q_lengths: expected none with q_offsets, got ", o.q_lengths.size());
+  if (!o.k_lengths.empty()) check.refuse("k_lengths: expected none with k_offsets, got ", o.k_lengths.size());
   if (p.batch != 1) check.refuse("q_offsets: expected batch 1 for a packed batch, got ", p.batch);
   check_offsets(check, "q_offsets", o.q_offsets, p.sequences.whole_q);
   check_offsets(check, "k_offsets", o.k_offsets, p.sequences.whole_k);
@@ -121,7 +121,7 @@ void check_scale(Checker& check, Problem& p) {
   if (o.scale && !std::isfinite(*o.scale)) check.refuse("scale: expected a finite number, got ", *o.scale);
   p.scale = o.scale.value_or(1.0 / std::sqrt(static_cast<double>(p.d_k)));
   if (!o.scale_tensor.given()) return;
-  if (o.scale) check.refuse("scale_tensor: expected none beside the number scale, got both");
+  if (o.scale) check.refuse("scale_tensor: expected none with the number scale, got both");
   check.floating("scale_tensor", o.scale_tensor);
   check.input("scale_tensor", o.scale_tensor);
   check.broadcast<3>("scale_tensor", o.scale_tensor, {p.batch, p.q_heads, p.n_q}, "(B, H_q, N_q)");
@@ -164,8 +164,8 @@ void check_rest(Checker& check, const Problem& p) {
   if (!(o.dropout >= 0.0 && o.dropout <= 1.0)) check.refuse("dropout: expected from 0 to 1, got ", o.dropout);
   if (o.dropout > 0.0 &&
       std::max({p.entries(), p.q_heads, p.sequences.whole_q, p.sequences.whole_k}) > kMaxDropoutSize) {
-    check.refuse("dropout: expected sizes of at most 2^32 beside it, got q ", text_of(p.q.shape), ", k ",
-                 text_of(p.k.shape), " of ", p.sequences.whole_q, " and ", p.sequences.whole_k, " rows in all");
+    check.refuse("dropout: expected sizes of at most 2^32 with dropout, got q ", text_of(p.q.shape), ", k ",
+                 text_of(p.k.shape), " of ", p.sequences.whole_q, " and ", p.sequences.whole_k, " rows in total");
   }
   if (o.threads < 0) check.refuse("threads: expected at least 0, got ", o.threads);
 }
@@ -212,7 +212,7 @@ void check_outputs(Checker& check, const Problem& p) {
   }
 }
 
-// All of a call but what it writes.
+// Everything about a call except what it writes.
 Problem check_inputs(Checker& check, const TensorView& q, const TensorView& k, const TensorView& v,
                      const Options& options) {
   Problem p{.q = q, .k = k, .v = v, .out = {}, .options = options, .outputs = {}, .device = q.device};

@@ -9,8 +9,8 @@
 
 namespace keel {
 
-// One validated description of a call. Whoever holds a Problem need not check anything: shapes fit together, sizes and
-// offsets cannot overflow, pointers are there, outputs have memory of their own, and broadcast dimensions of mask,
+// One validated description of a call. Code that holds a Problem need not check anything: shapes fit together, sizes
+// and offsets cannot overflow, pointers are not null, outputs have their own memory, and broadcast dimensions of mask,
 // bias, scale_tensor, dbias and dscale have full size and stride 0.
 struct Problem {
   TensorView q, k, v;
@@ -21,7 +21,7 @@ struct Problem {
   DType dtype = DType::f32;
   Device device;
   std::int64_t batch = 0, q_heads = 0, kv_heads = 0, n_q = 0, n_k = 0, d_k = 0, d_v = 0;
-  double scale = 1.0;  // the number; options.scale_tensor, where given, replaces it
+  double scale = 1.0;  // the number; options.scale_tensor, if given, replaces it
 
   Sequences sequences{};
 
@@ -38,13 +38,13 @@ struct BackwardProblem {
   TensorView dout;
   RowView dlse;
   Gradients gradients;
-  Gradients as_given;  // before broadcasting: a sum over a dimension of size 0 has memory still, and is 0
+  Gradients as_given;  // before broadcasting: a sum over a dimension of size 0 still has memory, and is 0
 };
 
 struct MergeProblem {
   std::vector<Partial> parts;
   MutableTensorView out;
-  Outputs outputs;  // lse and row statistics alone
+  Outputs outputs;  // lse and row statistics only
   int threads = 0;
   std::int64_t rows = 0;  // B·H·N_q
 };
@@ -52,7 +52,7 @@ struct MergeProblem {
 // Whether the data pointers count: explain() describes calls that have none yet.
 enum class Pointers { checked, ignored };
 
-// The only places that validate; each raises keel::Error for a wrong argument.
+// The only places that validate; each raises keel::Error for an invalid argument.
 Problem make_problem(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
                      const Options& options, const Outputs& outputs, Pointers pointers = Pointers::checked);
 BackwardProblem make_backward_problem(const BackwardInputs& inputs, const Gradients& gradients, const Options& options,
@@ -60,7 +60,7 @@ BackwardProblem make_backward_problem(const BackwardInputs& inputs, const Gradie
 MergeProblem make_merge_problem(std::span<const Partial> parts, const MutableTensorView& out, const Outputs& outputs,
                                 int threads);
 
-// The same as kernels take it, into a call that is all defaults.
+// The same in the form kernels take, written into a default-constructed call.
 void describe(const Problem& problem, Call& call);
 void describe(const BackwardProblem& problem, BackwardCall& call);
 

@@ -26,10 +26,9 @@ struct KeyRange {
   std::int64_t begin = 0, end = 0;
 };
 
-// How the rows and keys of a call fall into entries, and which keys a row may see by position. The tensors hold rows
+// How the rows and keys of a call divide into entries, and which keys a row may see by position. The tensors hold rows
 // [first_query, first_query + n_q) and keys [first_key, first_key + n_k) of a whole of whole_q rows and whole_k keys,
-// of which the lists speak. Lists on a device are read there alone: entry() is for lists that can be read where it
-// runs.
+// to which the lists refer. Lists on a device are read only there: call entry() only where the lists can be read.
 struct Sequences {
   std::int64_t batch = 0, n_q = 0, n_k = 0;
   std::int64_t first_query = 0, first_key = 0, whole_q = 0, whole_k = 0;

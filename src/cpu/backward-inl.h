@@ -9,8 +9,8 @@
 //   pass 2'  dbias += ds      ds = slope∘ds                  s = softcap(s) + bias
 //   pass 1'  dk += dsᵀ·q      dq += ds·k                     s = q·kᵀ
 //
-// Five products, each d multiply-adds per score, so the FMA ports bound it. Transposes of p and ds are never made: the
-// register tile reads p by columns.
+// Five products, each d multiply-adds per score, so the FMA ports bound it. p and ds are never transposed: the register
+// tile reads p by columns.
 #if defined(KEEL_CPU_BACKWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KEEL_CPU_BACKWARD_INL_H_
 #undef KEEL_CPU_BACKWARD_INL_H_
@@ -51,9 +51,9 @@ class BackwardRunner : BackwardBlock<T> {
     const std::int64_t keys = block.end - block.begin;
     if (call_.dk) std::fill_n(scratch_.dk, TiledRows(keys) * scratch_.ldk, T{0});
     if (call_.dv) std::fill_n(scratch_.dv, TiledRows(keys) * scratch_.ldv, T{0});
-    // Blocks of rows from the last to the first, counted as places: under a window a block of keys then begins with
-    // rows that the block before does not see, and comes last to those it shares with it. Rows after these see no
-    // earlier block of keys, and rows before them no later one, so nobody waits for what is left out. Blocks that a
+    // Blocks of rows from the last to the first, counted by position: under a window a block of keys then begins with
+    // rows that the previous block does not see, and ends with those it shares with it. Rows after these see no
+    // earlier block of keys, and rows before them no later one, so no task waits for what is left out. Blocks that a
     // mask hides from all rows are the first or the last ones.
     const Range seen = RowsThatSee(block);
     const std::int64_t step = call_.tiles.row_block, places = hwy::DivCeil(rows_, step);
@@ -167,7 +167,7 @@ class BackwardRunner : BackwardBlock<T> {
     }
   }
 
-  // All passes of a block of rows and a block of keys, but for dq.
+  // All passes of a block of rows and a block of keys, except dq.
   void TakeBlock(std::int64_t r, std::int64_t rows, Range block) {
     const std::int64_t keys = block.end - block.begin;
     FindNeeded(rows, block);
@@ -229,7 +229,7 @@ class BackwardRunner : BackwardBlock<T> {
     return visible;
   }
 
-  // 1 − tanh²(x/c) = 4e/(1 + e)² with e = exp(−2|x|/c), which does not cancel where tanh is near 1.
+  // 1 − tanh²(x/c) = 4e/(1 + e)² with e = exp(−2|x|/c), which does not cancel near tanh = 1.
   void FindSlope(Range computed, const T* s) {
     const hn::ScalableTag<T> d;
     const auto cap = hn::Set(d, static_cast<T>(-2 / f_.softcap));  // s is in units of log 2 already
@@ -270,7 +270,7 @@ class BackwardRunner : BackwardBlock<T> {
     for (; y < keys; ++y) sums[y * to.column_stride] += from[y];
   }
 
-  // The rows that see each tile of keys: all of them, but under a causal mask or a window.
+  // The rows that see each tile of keys: all of them, except under a causal mask or a window.
   void FindRows(std::int64_t rows, Range block) {
     for (std::int64_t y = 0; block.begin + y < block.end; y += kRowTile) {
       Range& found = scratch_.rows[y / kRowTile];
@@ -292,7 +292,7 @@ class BackwardRunner : BackwardBlock<T> {
   };
   void AddToKeys(std::int64_t r, std::int64_t rows, Range block, const KeySums& x) {
     const std::int64_t keys = block.end - block.begin, lds = scratch_.lds;
-    if (!x.finite && masked_) {  // what a row does not see it must not reach: 0·Inf is not 0
+    if (!x.finite && masked_) {  // a row must not touch what it does not see: 0·Inf is not 0
       ForVisiblePairs(r, rows, block, [&](std::int64_t row, std::int64_t y) {
         for (std::int64_t c = 0; c < x.columns; ++c) {
           x.to[y * x.ld + c] += x.weights[row * lds + y] * x.values[row * x.ld + c];
@@ -318,7 +318,7 @@ class BackwardRunner : BackwardBlock<T> {
     });
   }
 
-  // Pass 1': the sums of dq += ds·k. A few columns of k at a time serve all rows, from the first-level cache where the
+  // Pass 1': the sums of dq += ds·k. A few columns of k at a time serve all rows, from the first-level cache if the
   // block's keys fit into it.
   void AddToQueries(std::int64_t r, std::int64_t rows, Range block) {
     const std::int64_t lds = scratch_.lds, ld = scratch_.ldk, ldq = memory_.ldq, columns = scratch_.columns_k;
@@ -347,8 +347,8 @@ class BackwardRunner : BackwardBlock<T> {
     });
   }
 
-  // Calls f(row, key), counted from r and from the block's first key, for every pair that all masks leave: the slow
-  // way, where something is not finite.
+  // Calls f(row, key), counted from r and from the block's first key, for every pair that all masks allow: the slow
+  // way, if something is not finite.
   template <class F>
   void ForVisiblePairs(std::int64_t r, std::int64_t rows, Range block, const F& f) const {
     RowPlace place = PlaceOf(r);
@@ -362,7 +362,7 @@ class BackwardRunner : BackwardBlock<T> {
   void WriteKeys(Range block) {
     for (std::int64_t j = block.begin; j < block.end; ++j) {
       const std::int64_t y = j - block.begin;
-      if (call_.dk) {  // q was taken times scale·log₂e
+      if (call_.dk) {  // q was multiplied by scale·log₂e
         Write(call_.dk.dtype, head_.dk, j * head_.dk.row_stride, f_.d_k, static_cast<T>(kLn2),
               scratch_.dk + y * scratch_.ldk);
       }

@@ -6,40 +6,40 @@
 
 #include "cpu/forward.h"
 
-// The streaming backward kernel. With p_ij = exp(s_ij − lse_i), as the forward call left lse, and δ_i = do_i·o_i −
+// The streaming backward kernel. With p_ij = exp(s_ij − lse_i), where lse is the forward call's, and δ_i = do_i·o_i −
 // dlse_i,
 //
-//   dv_j = Σ_i p_ij do_i      ds_ij = p_ij (do_i·v_j − δ_i)      dq_i = scale Σ_j ds_ij k_j      dk_j = scale Σ_i ds_ij
-//   q_i
+//   dv_j = Σ_i p_ij do_i            ds_ij = p_ij (do_i·v_j − δ_i)
+//   dq_i = scale Σ_j ds_ij k_j      dk_j = scale Σ_i ds_ij q_i
 //
 // Rows are stacked as in forward.h. A task owns a block of keys: it keeps dk and dv of its keys in scratch memory while
 // it goes through the rows, and adds to the sums of dq that all tasks of the head share. A block of rows takes the
-// blocks of keys in their order, whoever computes them, so the bits are the same for any number of threads.
+// blocks of keys in order, whichever thread computes them, so the bits are the same for any number of threads.
 namespace keel::cpu {
 
 // A call as this kernel takes it.
 struct BackwardCall : keel::BackwardCall {
   Tiles tiles;  // row_block rows at a time against the key_block keys of a task
 
-  bool sums_dq() const { return dq || dscale; }  // Σ_j ds_ij k_j, of which both are made
+  bool sums_dq() const { return dq || dscale; }  // Σ_j ds_ij k_j, which both are computed from
   bool needs_ds() const { return sums_dq() || dk || dbias; }
 };
 
 // One sequence and one key-value head. Views not given have data == nullptr.
 struct BackwardHead {
-  ForwardHead forward;          // inputs; of its outputs none
+  ForwardHead forward;          // inputs only
   Rows out, dout;               // as rows of q
   Rows lse, dlse;               // one value per row, in the type that sums are kept in
   MutableRows dq;               // as rows of q
   MutableRows dk, dv;           // as rows of k
-  MutableRows dbias;            // written where no two scores share an element of it;
+  MutableRows dbias;            // written if no two scores share an element of it;
   MutableRows dbias_sums;       // else added to, in the type that sums are kept in
   MutableRows dscale, dsinks;   // one float64 per row, still to be summed
   std::byte* memory = nullptr;  // head_bytes(), kept from prepare() to finish()
 };
 
 // The keys [block·key_block, (block + 1)·key_block) against all rows. `done` counts the blocks of rows that the task
-// has added to, from the last row to the first, and `before` is that of the preceding keys' task; null where one thread
+// has added to, from the last row to the first, and `before` is that of the preceding keys' task; null if one thread
 // does the tasks in order.
 struct BackwardTask {
   const BackwardHead* head = nullptr;
@@ -51,7 +51,7 @@ struct BackwardTask {
 // The kernel's entry points for one accumulation type on one SIMD target. A head goes through prepare() for all its
 // rows, run() for all its blocks of keys, finish() for all its rows; row_begin is a multiple of row_block.
 struct BackwardKernel {
-  std::int64_t panel_bytes = 0;                                                  // a row of the register tile
+  std::int64_t panel_bytes = 0;                                                  // of one row of the register tile
   std::int64_t (*workspace_bytes)(const BackwardCall&) = nullptr;                // one thread's scratch
   std::int64_t (*head_bytes)(const BackwardCall&, std::int64_t rows) = nullptr;  // aligned to 64 bytes
   void (*prepare)(const BackwardCall&, const BackwardHead&, std::int64_t row_begin, std::int64_t row_end,

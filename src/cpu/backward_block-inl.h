@@ -65,7 +65,7 @@ class BackwardBlock {
     std::fill(rows_of + rows * ld, rows_of + TiledRows(rows) * ld, T{0});
   }
 
-  // The queries times scale·log₂e. Rows that see nothing become 0: what they hold must not meet a weight of 0.
+  // The queries times scale·log₂e. Rows that see nothing become 0: their values must not meet a weight of 0.
   void LoadQueries(std::int64_t r, std::int64_t rows) {
     const std::int64_t ld = scratch_.ldk;
     RowPlace place = PlaceOf(r);
@@ -87,7 +87,7 @@ class BackwardBlock {
     }
   }
 
-  // What each tile of rows sees of the block, in the block's count.
+  // What each tile of rows sees of the block, counted from its first key.
   void FindNeeded(std::int64_t rows, Range block) {
     for (std::int64_t x = 0; x < rows; x += kRowTile) {
       const Range needed = NeededKeys(scratch_.keys + x, std::min<std::int64_t>(kRowTile, rows - x), block);

@@ -20,8 +20,8 @@ HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Beyond this size an lse is too coarse to take weights from: rounded to float, it is off by up to 2e-6 here, by 1 from
-// 1e7 on. Such rows find their maximum and sum again.
+// Beyond this size an lse is too coarse to compute weights from: rounded to float, it is off by up to 2e-6 here, by 1
+// from 1e7 on. Such rows recompute their maximum and sum.
 template <class T>
 constexpr T kTrustedLse = sizeof(T) == 4 ? 32 : 1000;
 
@@ -85,7 +85,7 @@ class BackwardPreparer : BackwardBlock<T> {
       numbers = {lse != lse ? lse : top, 1, Dot(o, dout, scratch_.columns_v) - dlse};
       coarse = coarse || std::abs(lse) > kTrustedLse<T>;
     }
-    if (coarse && f_.sequences.has_all_keys()) FindMaxima(r, rows);  // of a slice of keys lse is all there is
+    if (coarse && f_.sequences.has_all_keys()) FindMaxima(r, rows);  // for a slice of keys there is only lse
     if (!call_.dsinks) return;
     for (std::int64_t x = 0; x < rows; ++x) {  // the sink is a key without a value: dp = 0
       const auto [i, g, group] = PlaceOf(r + x);
@@ -97,7 +97,7 @@ class BackwardPreparer : BackwardBlock<T> {
     }
   }
 
-  // The maximum and sum of the rows whose lse is too coarse, as the forward pass finds them.
+  // The maximum and sum of the rows whose lse is too coarse, computed as in the forward pass.
   void FindMaxima(std::int64_t r, std::int64_t rows) {
     LoadQueries(r, rows);
     std::fill_n(scratch_.states, rows, EmptyState<T>());

@@ -1,4 +1,4 @@
-// What the backward kernel keeps: of a row, of a head between its tasks, of a thread while it has one.
+// What the backward kernel keeps: per row, per head between its tasks, and per thread during a task.
 #if defined(KEEL_CPU_BACKWARD_SCRATCH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KEEL_CPU_BACKWARD_SCRATCH_INL_H_
 #undef KEEL_CPU_BACKWARD_SCRATCH_INL_H_
@@ -50,7 +50,7 @@ template <class T>
 struct BackwardScratch {
   std::int64_t lanes, panel, row_tiles;
   std::int64_t columns_k, columns_v;  // d_k and d_v as whole vectors
-  std::int64_t ldk, ldv, lds;         // elements a row
+  std::int64_t ldk, ldv, lds;         // elements per row
   T *k_panels, *v_panels;             // (key_block / panel, d, panel)
   T *k, *dk, *dv;                     // (key_block, ldk or ldv)
   T *q, *dout;                        // (row_block, ldk or ldv), q times scale·log₂e

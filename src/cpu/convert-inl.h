@@ -16,8 +16,8 @@ HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// From memory a line is prefetched into the second-level cache: the first level would hold one of its few fill buffers
-// until it comes.
+// From memory a line is prefetched into the second-level cache: in the first level it would hold one of the few fill
+// buffers until it arrives.
 HWY_INLINE void PrefetchToL2(const void* line) { __builtin_prefetch(line, /*to write*/ 0, /*locality*/ 2); }
 HWY_INLINE void PrefetchToL1(const void* line) { __builtin_prefetch(line, /*to write*/ 0, /*locality*/ 3); }
 
@@ -70,7 +70,7 @@ HWY_INLINE hn::Vec<D> LoadAs(D d, const S* from) {
   }
 }
 
-// The two bf16 values in every word of a vector, each from all words: cheaper than widening consecutive ones.
+// The two bf16 values in every word of a vector, separated over all words: cheaper than widening consecutive ones.
 template <class D>
 HWY_INLINE hn::Vec<D> EvenOfWords(D d, hn::Vec<D> words) {
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::BitCast(hn::RebindToUnsigned<D>(), words)));

@@ -1,5 +1,5 @@
 // Few queries over keys that are read once: decoding. Time goes into waiting for memory, so k and v are read in place
-// and front to back, and what comes next is prefetched on the way. The sums are those of gemm-inl.h, in the same order,
+// and front to back, and what comes next is prefetched. The sums are those of gemm-inl.h, in the same order,
 // bit for bit: a row does not depend on how many there are.
 #if defined(KEEL_CPU_DECODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KEEL_CPU_DECODE_INL_H_
@@ -22,7 +22,7 @@ HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// s (rows, keys) = q·kᵀ with k read where it lies: keys are `stride` elements apart and their columns column_stride.
+// s (rows, keys) = q·kᵀ with k read in place: keys are `stride` elements apart and their columns column_stride.
 // Rows of q and s are ldq and lds apart.
 template <class T, class S>
 struct ScoresInPlace {
@@ -36,7 +36,7 @@ struct ScoresInPlace {
 };
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-// Vectors of keys that MR rows take at a time: the chains of one would wait for the latency of their own additions, two
+// Vectors of keys that MR rows take at a time: the chains of one would wait for the latency of their own additions; two
 // with their columns need half of 32 registers.
 template <int MR>
 constexpr int kStreamedVectors = HWY_TARGET == HWY_AVX3 || MR <= 2 ? 2 : 1;
@@ -108,7 +108,7 @@ HWY_NOINLINE void StreamedScoresTile(const ScoresInPlace<float, S>& x, std::ptrd
   }
 }
 
-// Scores against whole panels of keys; how many keys that were. None where k does not lend itself to it. q is
+// Scores against whole panels of keys; returns how many keys that were, none if k's layout does not suit. q is
 // transposed, (d_k, TileRows(rows)).
 template <class S>
 HWY_INLINE std::int64_t StreamedScores(const ScoresInPlace<float, S>& x) {
@@ -136,7 +136,7 @@ HWY_INLINE std::int64_t StreamedScores(const ScoresInPlace<float, S>& x) {
   return x.keys;
 }
 
-// The queries as StreamedScores() wants them.
+// The queries as StreamedScores() needs them.
 HWY_INLINE void TransposeQueries(int rows, const float* q, std::ptrdiff_t ldq, std::int64_t d_k, float* columns) {
   const int tile = TileRows(rows);
   for (std::int64_t c = 0; c < d_k; ++c) {
@@ -153,7 +153,7 @@ HWY_INLINE std::int64_t StreamedScores(const ScoresInPlace<T, S>&) {
 template <class T>
 HWY_INLINE void TransposeQueries(int, const T*, std::ptrdiff_t, std::int64_t, T*) {}
 
-// Scores against fewer keys than are worth packing, one after the other: the same chains, one lane each.
+// Scores against too few keys to be worth packing, one at a time: the same chains, one lane each.
 constexpr std::int64_t kKeysNotWorthPacking = 2;
 template <class T, class S>
 HWY_INLINE void ScoresOneByOne(const ScoresInPlace<T, S>& x) {
@@ -167,7 +167,7 @@ HWY_INLINE void ScoresOneByOne(const ScoresInPlace<T, S>& x) {
       };
       std::ptrdiff_t c = 0;
       for (; c + 4 <= x.d_k; c += 4)
-        add(c), add(c + 1), add(c + 2), add(c + 3);  // short enough to run beside what follows
+        add(c), add(c + 1), add(c + 2), add(c + 3);  // short enough to overlap with what follows
       for (; c < x.d_k; ++c) add(c);
       x.s[r * x.lds + y] = hn::GetLane(sum);
     }

@@ -1,4 +1,4 @@
-// Dropout: which weights of a row it takes is a function of the seed and of positions alone (core/dropout.h).
+// Dropout: which weights of a row it drops depends only on the seed and the positions (core/dropout.h).
 #if defined(KEEL_CPU_DROPOUT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KEEL_CPU_DROPOUT_INL_H_
 #undef KEEL_CPU_DROPOUT_INL_H_
@@ -71,8 +71,8 @@ HWY_INLINE void RandomWords(const Dropout& dropout, const ForwardHead& head, con
 #endif
 }
 
-// Zeroes the weights that dropout takes and multiplies the others. Random words come for 64 keys at a time, counted
-// from the first key of the whole sequence.
+// Zeroes the weights that dropout drops and scales the others. Random words are generated for 64 keys at a time,
+// counted from the first key of the whole sequence.
 template <class T>
 HWY_NOINLINE void ApplyDropout(const Dropout& dropout, const ForwardHead& head, const RowBlock& row,
                                T* HWY_RESTRICT p) {

@@ -28,11 +28,11 @@ HWY_INLINE void WriteStatistics(const ForwardHead& head, std::int64_t g, std::in
   const bool masked = state.visible == 0;
   put(head.lse, lse * kLn2);
   put(head.max_logit, max * kLn2);
-  if (head.max_weight.data != nullptr) {  // not from lse, which cannot hold log l beside a score of −1e30
+  if (head.max_weight.data != nullptr) {  // not from lse, which cannot represent log l next to a score of −1e30
     put(head.max_weight, masked ? 0.0 : std::exp2(max - static_cast<double>(state.m)) / static_cast<double>(state.l));
   }
   if (head.entropy.data != nullptr) {
-    // H = ln l − w/l; rounding can leave a hair below 0
+    // H = ln l − w/l; rounding can leave it slightly below 0
     const double entropy = (std::log2(static_cast<double>(state.l)) - static_cast<double>(state.w) / state.l) * kLn2;
     put(head.entropy, masked ? 0.0 : entropy < 0 ? 0.0 : entropy);
   }
@@ -49,7 +49,7 @@ HWY_INLINE void WriteStatistics(const ForwardHead& head, std::int64_t g, std::in
   put_count(head.logit_count, static_cast<std::int64_t>(state.counted));
 }
 
-// Notes what a second pass needs: 0 for a row that sees nothing, NaN for one that is NaN.
+// Stores what a second pass needs: 0 for a row that sees nothing, NaN for one that is NaN.
 template <class T>
 HWY_INLINE void NoteNorm(const ForwardHead& head, const RowPlace& place, const RowState<T>& state) {
   const bool masked = state.visible == 0;
@@ -60,7 +60,7 @@ HWY_INLINE void NoteNorm(const ForwardHead& head, const RowPlace& place, const R
   put(head.norm, masked ? T{0} : state.l == 0 ? static_cast<T>(NAN) : T{1} / state.l);
 }
 
-// Whether anything but the output is asked for.
+// Whether anything but the output is requested.
 HWY_INLINE bool Reports(const ForwardHead& head) {
   return head.lse.data != nullptr || head.max_logit.data != nullptr || head.entropy.data != nullptr ||
          head.max_weight.data != nullptr || head.logit_mean.data != nullptr || head.logit_var.data != nullptr ||
@@ -68,7 +68,7 @@ HWY_INLINE bool Reports(const ForwardHead& head) {
          head.m.data != nullptr;
 }
 
-// Ends a row: its sink joins, staying in m and l for the weights, and its statistics are written. Returns what its
+// Finishes a row: its sink joins m and l, where the weights need it, and its statistics are written. Returns what its
 // output must be multiplied by.
 template <class T>
 HWY_INLINE T FinishRow(const Call& call, const ForwardHead& head, const RowPlace& place, bool reports,

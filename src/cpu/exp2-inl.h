@@ -39,7 +39,7 @@ HWY_INLINE V Exp2Fraction(D d, V f) {
   }
 }
 
-// max(low, x), a NaN in x kept: x86 returns the second operand then, ARM any NaN. Elsewhere the number may win.
+// max(low, x) that keeps a NaN in x: x86 returns the second operand then, ARM any NaN. Elsewhere the number may win.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V AtLeast(D d, double low, V x) {
   const V bound = hn::Set(d, static_cast<hn::TFromD<D>>(low));
@@ -54,8 +54,8 @@ HWY_INLINE V AtLeast(D d, double low, V x) {
 template <class T>
 constexpr double kLowestExponent = sizeof(T) == 4 ? -127 : -1023;
 
-// 2^x for x ≤ 0. Exactly 0 from the exponent of the smallest normal number less one downwards, −inf included, so that
-// what a mask hides weighs nothing; NaN stays NaN.
+// 2^x for x ≤ 0. Exactly 0 from one below the exponent of the smallest normal number downwards, −inf included, so that
+// what a mask hides has no weight; NaN stays NaN.
 //
 // Adding 1.5·2^(mantissa bits) leaves round(x) in the low bits of the sum; shifted into the exponent field they
 // multiply the polynomial by 2^round(x). The clamp keeps that field from going below 0.

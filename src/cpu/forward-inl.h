@@ -7,10 +7,10 @@
 //   pass 4   o = factor·o + p·v
 //
 // Tiles leave out the keys that none of their rows sees. When all keys are done, o is divided by l and written, with
-// the statistics; where one block has all the keys, pass 4 does so itself, strip by strip.
+// the statistics; if one block has all the keys, pass 4 does this itself, strip by strip.
 //
-// Cost: a vector of scores takes d_k + d_v fused multiply-adds a lane, the softmax about 14 operations, packing
-// (1/3 + 1/10) cycles an element of k and v for all rows of the task. So the FMA ports bound it for d ≥ 64.
+// Cost: a vector of scores takes d_k + d_v fused multiply-adds per lane, the softmax about 14 operations, packing
+// (1/3 + 1/10) cycles per element of k and v for all rows of the task. So the FMA ports bound it for d ≥ 64.
 #if defined(KEEL_CPU_FORWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KEEL_CPU_FORWARD_INL_H_
 #undef KEEL_CPU_FORWARD_INL_H_
@@ -102,7 +102,7 @@ class ForwardTaskRunner {
         T* const s = scratch_.s + x * scratch_.lds;
         const RowBlock row = scores_.BlockOf(r + x, place, block, first, computed);
         visible[x] = scores_.Mask(row, s);  // pass 2
-        top[x] = MaxOfBlock(s, computed);   // which waits: all rows first
+        top[x] = MaxOfBlock(s, computed);   // has latency: all rows first
         masked = masked || visible[x] < needed.end - needed.begin;
       }
       for (std::int64_t x = 0; x < rows; ++x) {

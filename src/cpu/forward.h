@@ -32,7 +32,7 @@ struct ForwardCall : Call {
   bool keeps_entropy = false;  // what entropy needs
   bool keeps_moments = false;  // what logit_mean, logit_var and logit_count need
 
-  // What a second pass needs of each row, where there is one: p = 2^(s·log₂e − m)·norm. Of the accumulation type.
+  // What a second pass, if there is one, needs per row: p = 2^(s·log₂e − m)·norm. Of the accumulation type.
   MutableStrided m{}, norm{};
 };
 
@@ -42,15 +42,15 @@ struct ForwardHead {
   MutableRows out;
   std::int64_t n_q = 0;  // rows of out; those from q_len on are padding
   std::int64_t q_len = 0, k_len = 0;
-  std::int64_t k_begin = 0, k_end = INT64_MAX;  // what a mask that is the same for all queries leaves of the keys
+  std::int64_t k_begin = 0, k_end = INT64_MAX;  // the keys that a mask shared by all queries leaves
   std::int64_t diagonal = 0;                    // query i has its diagonal at key i + diagonal
 
-  // As dropout counts: the entry, and the positions of its first head, query and key here.
+  // In dropout's terms: the entry, and the positions of its first head, query and key here.
   std::int64_t entry = 0, first_head = 0, first_query = 0, first_key = 0;
 
   Rows scale;         // column_stride unused: one value per row
   Rows mask, bias;    // columns are keys
-  Rows alibi, sinks;  // one value per head: head_stride alone
+  Rows alibi, sinks;  // one value per head: only head_stride is used
   MutableRows lse, max_logit, entropy, max_weight, logit_mean, logit_var, visible, logit_count;  // one value per row
   MutableRows m, norm;                                                                           // likewise
   MutableRows key_sums;  // row_stride is that of keys

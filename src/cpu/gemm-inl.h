@@ -25,20 +25,20 @@ constexpr int kTileVectors = 4;
 constexpr int kTileVectors = 2;
 #endif
 
-// Steps per round of the loop: with four, the few rounds at d = 64 can be foreseen to their end. Where 12 of 16
+// Steps per round of the loop: with four, the few rounds at d = 64 are predicted to the end. If 12 of 16
 // registers hold sums, four steps in flight would spill some.
 constexpr std::ptrdiff_t kSteps = kTileVectors == 4 ? 4 : 2;
 
-// What becomes of A·B. kSet: C = A·B. kAdd: C = alpha_r·C + A·B. kScale: C = alpha_r·(0 + A·B), as a kAdd to 0 that is
-// then multiplied; C unaligned. kExtend: the chains of C go on, bit for bit as if the steps before had been part of the
-// same call, and each step prefetches what B's row kRowsAhead steps later has; kInPairs tells how the vectors of C are
-// ordered.
+// What is done with A·B. kSet: C = A·B. kAdd: C = alpha_r·C + A·B. kScale: C = alpha_r·(0 + A·B), as a kAdd to 0 that
+// is then multiplied; C unaligned. kExtend: the chains of C continue, bit for bit as if the steps before had been part
+// of the same call, and each step prefetches what B's row kRowsAhead steps later has; kInPairs tells how the vectors of
+// C are ordered.
 enum class Into { kSet, kAdd, kScale, kExtend };
 
 constexpr std::ptrdiff_t kRowsAhead = 16;
 
 // bf16 that extends a sum comes as words of two columns: C's vectors are the even columns of two, then the odd ones,
-// until StoreInterleaved2() puts them right.
+// until StoreInterleaved2() reorders them.
 template <int NV, class T, class S>
 constexpr bool kInPairs = std::is_same_v<S, BFloat16> && sizeof(T) == 4 && NV % 2 == 0;
 
@@ -61,8 +61,8 @@ HWY_INLINE void PrefetchVectors(D d, const S* row) {
   for (std::ptrdiff_t c = 0; c < static_cast<std::ptrdiff_t>(NV * hn::Lanes(d)); c += kLine) PrefetchToL2(row + c);
 }
 
-// C (rows, n) from A (rows, k) and B (k, n) of any dtype; rows of each are ld elements apart. C is aligned but for
-// kScale, and so is B where it is of type T.
+// C (rows, n) from A (rows, k) and B (k, n) of any dtype; rows of each are ld elements apart. C is aligned except for
+// kScale, and so is B if it is of type T.
 template <class T, class S = T>
 struct Product {
   int rows = 0;  // up to kRowTile
@@ -75,7 +75,7 @@ struct Product {
   std::ptrdiff_t ldc = 0;
 };
 
-// MR rows by NV vectors of a product, whose fields come in registers: short calls would show their way through memory.
+// MR rows by NV vectors of a product, whose fields come in registers: in short calls a trip through memory would show.
 // With kTransposed A is given as its transpose, (k, MR).
 // Each element is one chain of fused multiply-adds in the order of k, whatever MR and NV are. Bound by the FMA ports:
 // MR·NV of them against NV loads and MR broadcasts per step.

@@ -3,7 +3,7 @@
 #include "core/call.h"
 #include "cpu/forward.h"
 
-// From the arrays of a call to those of a kernel, which sees one sequence and one head group.
+// From the arrays of a call to those of a kernel, which handles one sequence and one head group.
 namespace keel::cpu {
 
 template <class Pointer>
@@ -12,7 +12,7 @@ auto* address(const BasicStrided<Pointer>& x, std::int64_t offset) {
   return x.data == nullptr ? nullptr : static_cast<Byte*>(x.data) + offset * size_of(x.dtype);
 }
 
-// What an array holds of one sequence (from `row` and, where keys are columns, `column` on) and one head group (from
+// The part of an array for one sequence (from `row` and, where keys are columns, `column` on) and one head group (from
 // `head` on).
 inline Rows rows_of(const Strided& x, std::int64_t batch, std::int64_t head, std::int64_t row,
                     std::int64_t column = 0) {
@@ -23,13 +23,13 @@ inline MutableRows rows_of(const MutableStrided& x, std::int64_t batch, std::int
   return {address(x, batch * x.batch + head * x.head + row * x.row + column * x.column), x.head, x.row, x.column};
 }
 
-// Whether all queries of a group of heads share a mask of these strides, as they do one for padding. A sequence without
-// queries has no row of it to look at.
+// Whether all queries of a group of heads share a mask of these strides, as with one for padding. A sequence without
+// queries has no row of it to inspect.
 inline bool is_shared(std::int64_t head_stride, std::int64_t row_stride, std::int64_t n_q, std::int64_t group) {
   return n_q > 0 && (row_stride == 0 || n_q == 1) && (head_stride == 0 || group <= 1);
 }
 
-// A mask that all queries share leaves a range of keys: nothing else is computed. Where it hides nothing within the
+// A mask that all queries share leaves a range of keys: nothing else is computed. If it hides nothing within the
 // range, the mask itself is not needed.
 inline void take_shared_mask(ForwardHead& head, std::int64_t group) {
   const Rows mask = head.mask;

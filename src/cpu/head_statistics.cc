@@ -24,7 +24,7 @@ HeadStatistics reduce_head(const Call& call, const Entry& entry, std::int64_t h,
     if (visible == 0.0) continue;
     const double max_logit = value(call.max_logit), entropy = value(call.entropy), max_weight = value(call.max_weight);
     head.rows += 1;
-    // NaN is sticky: it is taken when it comes, and no comparison replaces it.
+    // NaN is sticky: it replaces any number, and no comparison replaces it.
     if (std::isnan(max_logit) || max_logit > head.max_logit) head.max_logit = max_logit;
     if (std::isnan(entropy) || entropy < head.min_entropy) head.min_entropy = entropy;
     head.mean_entropy += entropy;

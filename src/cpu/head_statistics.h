@@ -9,14 +9,14 @@
 
 namespace keel::cpu {
 
-// The per-head statistics that a caller asked for: entries × H_q of them, or none.
+// The per-head statistics that a caller requested: entries × H_q of them, or none.
 struct HeadOutputs {
   std::span<HeadStatistics> heads;
   double saturation_threshold = 0;
 };
 
-// Makes them from the rows'. Where the caller asked for heads but not for the rows they need, the constructor gives the
-// call memory of its own for those.
+// Computes them from the rows'. If the caller requested heads but not the rows they need, the constructor gives the
+// call its own memory for those.
 class HeadRows {
  public:
   HeadRows(Call& call, const HeadOutputs& wanted);

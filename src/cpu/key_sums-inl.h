@@ -1,5 +1,5 @@
 // Σ_i p_ij per key, once every row's m and l are known: passes 1 and 2 again for a block of keys against the rows in
-// order, then p = 2^(s − m)/l, added up over the rows.
+// order, then p = 2^(s − m)/l, summed over the rows.
 //
 // Cost: d_k fused multiply-adds per score and about ten operations for p, so some 0.6 of the forward pass. The sums of
 // a few strips of rows are kept in T, as long as they are short, and then join sums in double. Where a strip begins and
@@ -127,8 +127,8 @@ class KeySumsRunner {
   const Scratch<T> scratch_;
   double* const totals_;  // (group, lds)
   T* const sums_;         // (group, lds)
-  // Strips of a short sum, a chain of at most 67 additions per key; more of them where strips are shared by more heads,
-  // so that joining the sums of all heads takes no time to speak of.
+  // Strips of a short sum, a chain of at most 67 additions per key; more of them if strips are shared by more heads,
+  // so that joining the sums of all heads takes negligible time.
   const std::int64_t short_strips_;
   std::int64_t short_sum_ = 0;
 };

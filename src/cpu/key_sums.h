@@ -7,7 +7,7 @@
 
 namespace keel::cpu {
 
-// key_sums of a call: the constructor gives the call memory for what the first pass must note of each row, and add(),
+// key_sums of a call: the constructor gives the call memory for what the first pass must store per row, and add(),
 // after that pass, runs the second.
 class KeySums {
  public:

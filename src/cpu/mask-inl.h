@@ -37,8 +37,8 @@ HWY_INLINE T SinkOf(const Call& call, const ForwardHead& head, std::int64_t g) {
 }
 
 // The keys that lengths, causal mask, window and a mask shared by all queries leave to query i. Causal masks and
-// windows need nothing else: a tile of rows and keys is skipped where the ranges of its rows miss it, and needs no mask
-// where they all cover it.
+// windows need nothing else: a tile of rows and keys is skipped if the ranges of its rows miss it, and needs no mask
+// if they all cover it.
 HWY_INLINE Range VisibleKeys(const Call& call, const ForwardHead& head, std::int64_t i) {
   if (i >= head.q_len) return {0, 0};
   const std::int64_t at = i + head.diagonal;
@@ -49,7 +49,7 @@ HWY_INLINE Range VisibleKeys(const Call& call, const ForwardHead& head, std::int
   return range.empty() ? Range{0, 0} : range;
 }
 
-// The keys of `block` that any of the rows sees, {0, 0} when there are none.
+// The keys of `block` that any of the rows sees, {0, 0} if there are none.
 HWY_INLINE Range NeededKeys(const Range* keys, std::int64_t rows, Range block) {
   Range needed = {INT64_MAX, 0};
   for (std::int64_t x = 0; x < rows; ++x) {
@@ -100,9 +100,9 @@ struct DenseScratch {
   std::uint8_t* mask = nullptr;
 };
 
-// Prefetches what bias and mask have about the keys of `needed` in rows [r, r + rows), a few lines before each panel
-// from `y` on is computed: rows lie far apart, and each would begin with a wait for memory. A prefetch may be dropped
-// where the page is not in the TLB, so one byte per row is read in earnest, all rows' together. `needed` and `y` count
+// Prefetches the bias and mask of the keys of `needed` in rows [r, r + rows), a few lines before each panel
+// from `y` on is computed: rows are far apart, and each would begin with a wait for memory. A prefetch may be dropped
+// if the page is not in the TLB, so one byte per row is actually read, for all rows together. `needed` and `y` count
 // from key `first` on.
 HWY_INLINE void PrefetchDenseTerms(const Call& call, const ForwardHead& head, std::int64_t r, std::int64_t rows,
                                    Range needed, std::int64_t first, std::int64_t y) {
@@ -124,7 +124,7 @@ HWY_INLINE void PrefetchDenseTerms(const Call& call, const ForwardHead& head, st
   prefetch(head.mask, 1);
 }
 
-// Lanes of T where the bytes are not 0.
+// Lanes of T whose bytes are not 0.
 template <class D>
 HWY_INLINE hn::Mask<D> LoadByteMask(D d, const std::uint8_t* bytes) {
   const hn::Rebind<std::uint8_t, D> du8;
@@ -138,7 +138,7 @@ HWY_INLINE hn::Mask<D> LoadByteMask(D d, const std::uint8_t* bytes) {
   }
 }
 
-// Lanes of a that differ from b, NaN among them, which Ne() leaves out on some targets.
+// Lanes of a that differ from b, including NaN, which Ne() leaves out on some targets.
 template <class V>
 HWY_INLINE auto IsNot(V a, V b) {
   return hn::Not(hn::Eq(a, b));
@@ -154,8 +154,8 @@ HWY_INLINE V PlusBias(D d, V v, V bias) {
   return hn::IfThenElse(over, hn::Add(v, most), hn::MulAdd(bias, log2e, v));
 }
 
-// The bias, where nothing else is to be done, on vectors of visible keys. Returns how many it leaves visible. Most
-// vectors have neither −inf nor anything that overflows times log₂e, and are told by one comparison.
+// The bias, if there is nothing else to do, on vectors of visible keys. Returns how many it leaves visible. Most
+// vectors have neither −inf nor anything that overflows times log₂e, and are recognised by one comparison.
 template <class T, class S>
 HWY_INLINE std::int64_t AddBias(Range keys, const S* HWY_RESTRICT biases, T* HWY_RESTRICT s) {
   const hn::ScalableTag<T> d;
@@ -217,7 +217,7 @@ HWY_NOINLINE std::int64_t ApplyAllTerms(const Call& call, const ForwardHead& hea
   const T slope =
       sloped ? LoadOne<T>(call.alibi.dtype, head.alibi.data, row.g * head.alibi.head_stride) * static_cast<T>(kLog2E)
              : T{0};
-  const std::int64_t diagonal = row.i + head.diagonal - row.first;  // in the block's own count
+  const std::int64_t diagonal = row.i + head.diagonal - row.first;  // counted from the block's first key
   const auto hidden = hn::Set(d, static_cast<T>(-INFINITY));
   const auto begin = hn::Set(d, static_cast<T>(seen.begin)), end = hn::Set(d, static_cast<T>(seen.end));
   std::int64_t visible = 0;
@@ -226,7 +226,7 @@ HWY_NOINLINE std::int64_t ApplyAllTerms(const Call& call, const ForwardHead& hea
     const auto at = hn::Iota(d, static_cast<T>(x));
     auto keep = hn::And(hn::Ge(at, begin), hn::Lt(at, end));
     if (capped) v = hn::Mul(cap_out, Tanh(d, hn::Mul(v, cap_in)));
-    if (biased) {  // what lies beside `seen` is never used
+    if (biased) {  // what lies outside `seen` is never used
       const auto bias = hn::Load(d, scratch.bias + x);
       v = PlusBias(d, v, bias);
       keep = hn::And(keep, IsNot(bias, hidden));
@@ -242,8 +242,8 @@ HWY_NOINLINE std::int64_t ApplyAllTerms(const Call& call, const ForwardHead& hea
   return visible;
 }
 
-// The same for a row's whole block. A bias or a mask alone is read where it lies. A hidden key's score is replaced, not
-// added to, so a NaN in it goes no further.
+// The same for a row's whole block. A bias or a mask alone is read in place. A hidden key's score is replaced, not
+// added to, so a NaN in it does not spread.
 template <class T>
 HWY_NOINLINE std::int64_t ApplyDenseTerms(const Call& call, const ForwardHead& head, const RowBlock& row,
                                           const DenseScratch<T>& scratch, T* HWY_RESTRICT s) {
@@ -271,7 +271,7 @@ HWY_NOINLINE std::int64_t ApplyDenseTerms(const Call& call, const ForwardHead& h
   return visible;
 }
 
-// All that stands between a row's scores and its softmax, `dense` as HasDenseTerms() says. Returns how many keys of the
+// Everything between a row's scores and its softmax, `dense` as HasDenseTerms() says. Returns how many keys of the
 // block stay visible.
 template <class T>
 HWY_INLINE std::int64_t MaskRow(const Call& call, const ForwardHead& head, bool dense, const RowBlock& row,
@@ -281,7 +281,7 @@ HWY_INLINE std::int64_t MaskRow(const Call& call, const ForwardHead& head, bool 
   return row.seen.end - row.seen.begin;
 }
 
-// Whether query i of head g sees key j, by every mask: the slow question, asked where v is not finite.
+// Whether query i of head g sees key j, by every mask: the slow way, used if v is not finite.
 HWY_INLINE bool IsVisible(const Call& call, const ForwardHead& head, std::int64_t g, std::int64_t i, std::int64_t j) {
   const Range range = VisibleKeys(call, head, i);
   if (j < range.begin || j >= range.end) return false;

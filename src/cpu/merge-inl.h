@@ -1,7 +1,7 @@
 // out = Σ w_p·out_p over the parts p of a row, w_p = exp(lse_p − lse), and the row statistics likewise.
 //
-// Cost: every element is read and written once, with one multiply-add a part, so memory bounds it. The weights, an
-// exponential a row and part, are computed for a run of rows at a time, in double whatever the dtype.
+// Cost: every element is read and written once, with one multiply-add per part, so memory bounds it. The weights, one
+// exponential per row and part, are computed for a run of rows at a time, in double whatever the dtype.
 #if defined(KEEL_CPU_MERGE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KEEL_CPU_MERGE_INL_H_
 #undef KEEL_CPU_MERGE_INL_H_
@@ -43,7 +43,7 @@ struct Column {
   std::int64_t stride;
 };
 
-// The larger; NaN stays.
+// The larger; NaN is sticky.
 HWY_INLINE double MaxOf(double a, double b) { return b != b || b > a ? b : a; }
 
 template <class T>
@@ -68,7 +68,7 @@ class Merger {
            call.out.shape[3] * static_cast<std::int64_t>(sizeof(T));
   }
 
-  // What is read of a row is read before it is written, since a part may be what is written.
+  // A row is read completely before it is written, since a part may be overwritten.
   void Join(const Run& run) {
     const Outputs& outputs = call_.outputs;
     Weigh(run);
@@ -102,7 +102,7 @@ class Merger {
   double LogOfSum(std::int64_t x) const { return std::log(static_cast<T>(l_[x])); }
 
   // top = the largest lse of a row, l = Σ exp(lse − top), w = exp(lse − top)/l: 0 for parts that saw no key, NaN for
-  // all of a row that has a NaN or +inf. l is 0 where no part saw a key.
+  // all of a row that has a NaN or +inf. l is 0 if no part saw a key.
   void Weigh(const Run& run) {
     const hn::ScalableTag<double> d;
     const auto n = static_cast<std::int64_t>(hn::Lanes(d));
@@ -170,7 +170,7 @@ class Merger {
     }
   }
 
-  // Chan's formula for all parts at once. Means are reckoned from the first, so that equal ones have no variance,
+  // Chan's formula for all parts at once. Means are taken relative to the first, so that equal ones have no variance,
   // however large they are.
   void Moments(const Run& run) {
     const Outputs& out = call_.outputs;
@@ -230,8 +230,8 @@ class Merger {
     });
   }
 
-  // to = Σ w_p·out_p where all lie alike, without a trip through sum_. The first two parts, often all there are, stay
-  // in registers.
+  // to = Σ w_p·out_p if all have the same layout, without a trip through sum_. The first two parts, often all there
+  // are, stay in registers.
   template <class S>
   HWY_INLINE void SumAlike(std::int64_t count, S* to) {
     const S* const first = static_cast<const S*>(rows_[0].data);

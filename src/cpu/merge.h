@@ -19,11 +19,11 @@ struct MergeCall {
 // The kernel for one accumulation type on one SIMD target.
 struct MergeKernel {
   std::int64_t (*workspace_bytes)(const MergeCall&) = nullptr;  // one thread's scratch
-  // Rows [begin, end); workspace aligned to 64 bytes. What is written for a row depends on that row alone.
+  // Rows [begin, end); workspace aligned to 64 bytes. What is written for a row depends only on that row.
   void (*run)(const MergeCall&, std::int64_t begin, std::int64_t end, std::byte* workspace) = nullptr;
 };
 
-// The kernel that accumulates in f32 or f64, for a target as Highway counts them.
+// The kernel that accumulates in f32 or f64, for one of Highway's targets.
 MergeKernel merge_kernel(DType accumulation, std::int64_t target);
 
 // How the rows are shared among threads.

@@ -10,9 +10,9 @@
 namespace keel::cpu {
 namespace {
 
-constexpr std::int64_t kTaskBytes = 256 << 10;   // the least that a task reads and writes: many times what it costs
-constexpr std::int64_t kTasksPerThread = 8;      // no more: hardware prefetches best along what lies in one piece
-constexpr std::int64_t kAloneBytes = 512 << 10;  // a thread is done with so many before another has begun
+constexpr std::int64_t kTaskBytes = 256 << 10;   // at least, per task: many times the cost of starting one
+constexpr std::int64_t kTasksPerThread = 8;      // at most: the hardware prefetches best along one long piece
+constexpr std::int64_t kAloneBytes = 512 << 10;  // a thread is done with this many before another has begun
 
 }  // namespace
 

@@ -26,7 +26,7 @@ struct Range {
   bool empty() const { return begin >= end; }
 };
 
-// Which query of which head of the group a row is: row = i·group + g. Rows that follow each other need no division.
+// Which query of which head of the group a row is: row = i·group + g. Consecutive rows need no division.
 struct RowPlace {
   RowPlace(std::int64_t row, std::int64_t of) : i(row / of), g(row % of), group(of) {}
   void operator++() {
@@ -104,7 +104,7 @@ HWY_NOINLINE void AddRow(DType dtype, void* to, std::int64_t at, std::int64_t st
   });
 }
 
-// One value, for the few there is one of a row or head.
+// One value, for quantities with one per row or head.
 template <class T>
 HWY_INLINE T LoadOne(DType dtype, const void* from, std::int64_t at) {
   if (dtype == DType::f64) return static_cast<T>(static_cast<const double*>(from)[at]);
@@ -153,7 +153,7 @@ constexpr std::int64_t kSmallSquare = 1;
 constexpr int kVectorRows = HWY_MAX_BYTES / 4, kHalfRows = kVectorRows / 2;
 using FloatVector = hn::Vec<hn::ScalableTag<float>>;
 
-// Keys and columns that TransposeTile() takes at once: columns in pairs where bf16 goes through as words of two.
+// Keys and columns that TransposeTile() takes at once: columns in pairs if bf16 is handled as words of two.
 template <class T>
 constexpr std::int64_t kTileKeys = sizeof(T) == 4 ? kVectorRows : kSmallSquare<T>;
 template <class S, class T>
@@ -177,7 +177,7 @@ HWY_INLINE FloatVector LoadHalves(const S* low, const S* high) {
   }
 }
 
-// Row i of some, `stride` apart: few registers for many addresses.
+// Row i of rows `stride` apart: few registers for many addresses.
 template <class S>
 HWY_INLINE const S* RowAt(const S* from, std::ptrdiff_t i, std::ptrdiff_t stride) {
   return from + i / 4 * (4 * stride) + i % 4 * stride;
@@ -304,7 +304,7 @@ HWY_INLINE bool AllFinite(const T* values, std::int64_t rows, std::int64_t colum
   return hn::AllFalse(d, hn::IsNaN(seen));
 }
 
-// Values [j, j + keys) as rows ldv elements apart, padded with 0 to whole vectors. Says whether all of them are finite.
+// Values [j, j + keys) as rows ldv elements apart, padded with 0 to whole vectors. Returns whether all are finite.
 template <class T>
 HWY_NOINLINE bool PackValues(DType dtype, const Rows& v, std::int64_t j, std::int64_t keys, std::int64_t d_v,
                              std::int64_t ldv, T* HWY_RESTRICT to) {

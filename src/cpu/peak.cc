@@ -9,7 +9,7 @@ HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Twelve chains: more than latency times ports of any core we know, and they fit sixteen registers with their operands.
+// Twelve chains: more than latency times ports of any known core, and they fit sixteen registers with their operands.
 template <class T>
 double FmaLoop(std::int64_t steps) {
   const hn::ScalableTag<T> d;

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-// What a core can do at most, as loops to be timed.
+// The limits of a core, as loops to be timed.
 namespace keel::cpu {
 
 // Runs about `steps` rounds of independent fused multiply-adds that touch registers only, in f32 or f64 on the given

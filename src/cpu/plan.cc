@@ -15,7 +15,7 @@ namespace keel::cpu {
 namespace {
 
 constexpr std::int64_t kRowGranule = 12;     // two register tiles of rows
-constexpr std::int64_t kMaxRows = 768;       // beyond that packing is a hundredth of the work
+constexpr std::int64_t kMaxRows = 768;       // beyond that packing is one percent of the work
 constexpr std::int64_t kMinRows = 96;        // below that packing shows
 constexpr std::int64_t kTasksPerThread = 4;  // enough for uneven tasks to even out
 constexpr double kWakeFlops = 2e6;           // waking another thread costs about as much as this many,
@@ -64,7 +64,7 @@ Extent extent_of(const Problem& p) {
   return extent;
 }
 
-// Gives a line to whoever asked for reasons.
+// Adds a line to the reasons, if requested.
 class Because {
  public:
   explicit Because(const Planning& planning) : reasons_(planning.reasons) {}
@@ -80,7 +80,7 @@ class Because {
 std::int64_t choose_target(const Planning& planning, const Because& because) {
   const std::int64_t forced = planning.forced.target;
   const std::int64_t target = forced != 0 ? forced : planning.resources.machine->target_bits.front();
-  because("target ", hwy::TargetName(target), forced != 0 ? ", as asked for" : ", the best of this CPU");
+  because("target ", hwy::TargetName(target), forced != 0 ? ", as requested" : ", the best of this CPU");
   return target;
 }
 
@@ -93,7 +93,7 @@ int choose_threads(const Problem& p, const Planning& planning, double flops, con
   }
   if (threads <= 1 || planning.forced.share_small) return threads;
   if (flops >= (resources.has_team(threads) ? std::min(kCallFlops * threads, kWakeFlops) : kWakeFlops)) return threads;
-  because("one thread: ", flops / 1e6, " MFLOP are done before another begins");
+  because("one thread: ", flops / 1e6, " MFLOP are done before another could start");
   return 1;
 }
 
@@ -144,7 +144,7 @@ std::string text_of(const Tiles& tiles) {
   return concat(tiles.row_block, " rows × ", tiles.key_block, " keys, merged every ", tiles.key_chunk, " keys");
 }
 
-// The common part.
+// The part that all passes share.
 template <class Part>
 void describe(const char* kernel, const Part& part, std::int64_t workspace_bytes, Plan& plan) {
   plan.kernel = kernel;
@@ -153,7 +153,7 @@ void describe(const char* kernel, const Part& part, std::int64_t workspace_bytes
   plan.workspace_bytes = workspace_bytes;
 }
 
-// The second pass, for key_sums: tasks are blocks of keys. Returns what memory it takes beyond the first's.
+// The second pass, for key_sums: tasks are blocks of keys. Returns the memory it needs beyond the first's.
 std::int64_t choose_key_tasks(const Extent& extent, int threads, ForwardPlan& part) {
   part.key_tasks = extent.heads * hwy::DivCeil(extent.keys, part.call.tiles.key_block);
   part.key_threads = static_cast<int>(std::clamp<std::int64_t>(part.key_tasks, 1, threads));
@@ -174,7 +174,7 @@ void plan_forward(const Problem& p, const Planning& planning, Plan& plan) {
   part.call.keeps_moments =
       p.outputs.logit_mean.given() || p.outputs.logit_var.given() || p.outputs.logit_count.given();
   part.has_rows = p.has_rows();
-  if (!part.has_rows) return describe("none", part, 0, plan);  // sizes without memory behind them may overflow
+  if (!part.has_rows) return describe("none", part, 0, plan);  // sizes without memory may overflow
 
   const Extent extent = extent_of(p);
   const int threads = choose_threads(p, planning, extent.flops, because);
@@ -197,7 +197,7 @@ void plan_forward(const Problem& p, const Planning& planning, Plan& plan) {
   describe("streaming", part, bytes, plan);
 }
 
-// How the tasks of a backward pass are cut: by head groups, or by blocks of keys too.
+// How a backward pass is split into tasks: by head groups, or by blocks of keys too.
 void choose_backward_tasks(const BackwardProblem& problem, const Planning& planning, const Extent& extent,
                            const Because& because, BackwardPlan& part) {
   const Problem& p = problem.forward;

@@ -13,9 +13,9 @@ struct ForwardPlan : PlannedCall {
   ForwardCall call;
   ForwardKernel kernel;
   HeadOutputs heads;
-  std::int64_t target = 0;   // as Highway counts them
+  std::int64_t target = 0;   // one of Highway's
   bool has_rows = false;     // else there is nothing to run
-  bool split_keys = false;   // chunks of keys become tasks of their own, merged in order
+  bool split_keys = false;   // chunks of keys become separate tasks, merged in order
   bool uneven_rows = false;  // later rows see more keys
   int threads = 1;
   std::int64_t tasks = 1;
@@ -34,7 +34,7 @@ struct BackwardPlan : PlannedCall {
   Gradients gradients;
   std::int64_t target = 0;
   bool has_rows = false;                            // else, or without keys, every gradient is 0
-  bool split_keys = false;                          // blocks of keys become tasks of their own
+  bool split_keys = false;                          // blocks of keys become separate tasks
   bool chain_entries = false, chain_heads = false;  // one task takes these in turn, as they share sums of dbias
   int threads = 1;
   std::int64_t tasks = 1;

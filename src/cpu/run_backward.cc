@@ -1,4 +1,4 @@
-// Cuts a planned backward call into tasks, each a call of the kernel, and runs them.
+// Splits a planned backward call into tasks, each a call of the kernel, and runs them.
 #include <hwy/base.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ class RowValues {
   std::vector<double> values_;
 };
 
-// dbias where it is summed over a dimension: the sums, in the type that sums are kept in, dense over what is left.
+// A dbias that is summed over a dimension: the sums, in the accumulation type, dense over what is left.
 class BiasSums {
  public:
   BiasSums(const MutableTensorView& dbias, DType accumulation) : dbias_(dbias), item_(size_of(accumulation)) {
@@ -202,7 +202,7 @@ class BackwardRun {
         try {
           kernel_.run(call_, {&heads[at], block, block > 0 ? own - heads_.size() : nullptr, own},
                       thread_workspace(plan_.thread_bytes));
-        } catch (...) {  // no memory for the scratch: nobody must wait for this task
+        } catch (...) {  // no memory for the scratch: no task must wait for this one
           for (auto& each : done) each.store(INT64_MAX);
           throw;
         }
@@ -244,7 +244,7 @@ class BackwardRun {
     });
   }
 
-  // dscale and dsinks: sums over rows, in their order.
+  // dscale and dsinks: sums over rows, in order.
   void sum_sinks() const {
     const Gradients& g = plan_.gradients;
     if (!g.dsinks.given()) return;
@@ -288,7 +288,7 @@ class BackwardRun {
   std::vector<HeadTask> heads_;
 };
 
-// Sums over nothing; those over a dimension of size 0 have memory still.
+// Empty sums; those over a dimension of size 0 still have memory.
 void write_zeros(const Gradients& g) {
   zero(g.dq), zero(g.dk), zero(g.dv), zero(g.dbias);
   zero(g.dscale), zero(g.dsinks);

@@ -1,4 +1,4 @@
-// Cuts a planned forward call into tasks, each a call of the kernel, and runs them.
+// Splits a planned forward call into tasks, each a call of the kernel, and runs them.
 #include <hwy/base.h>
 
 #include <algorithm>
@@ -63,7 +63,7 @@ class ForwardRun {
                      thread_workspace(plan_.thread_bytes));
   }
 
-  // Every (rows, chunk) is a task of its own; the states of a row's chunks are merged in order once all are there.
+  // Every (rows, chunk) is a separate task; the states of a row's chunks are merged in order once all are done.
   void run_chunks() const {
     const std::int64_t stride = plan_.kernel.partial_bytes(call_, call_.tiles.row_block);
     std::vector<std::int64_t> first = {0};  // a row task's first chunk task

@@ -1,4 +1,4 @@
-// Cuts the second pass of a planned forward call, which adds up key_sums, into tasks and runs them.
+// Splits the second pass of a planned forward call, which computes key_sums, into tasks and runs them.
 #include <algorithm>
 #include <cstring>
 

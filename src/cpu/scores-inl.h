@@ -1,4 +1,4 @@
-// Passes 1 and 2 of the forward kernel, and of whatever needs the same scores again: the queries of a block of rows,
+// Passes 1 and 2 of the forward kernel, and of other passes that need the same scores: the queries of a block of rows,
 // and their scores against blocks of keys, strip by strip.
 #if defined(KEEL_CPU_SCORES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KEEL_CPU_SCORES_INL_H_
@@ -80,7 +80,7 @@ class ScoreRows {
     return strip;
   }
 
-  // Scores of a strip against the panels that cover what it needs, packed when a first strip asks for them.
+  // Scores of a strip against the panels that cover what it needs, packed when the first strip needs them.
   Range Score(const Strip& strip, std::int64_t first) const {
     const auto& [r, rows, needed, tile] = strip;
     const std::int64_t width = scratch_.panel;
@@ -95,7 +95,7 @@ class ScoreRows {
         scratch_.packed[panel] = 1;
       }
       PrefetchDenseTerms(call_, head_, row_begin_ + r, rows, needed, first, panel * width);
-      // Of a tile's last panel only the vectors that hold a key; what else s has there is hidden with the masks.
+      // Of a tile's last panel only the vectors that hold a key; masks hide the rest of s there.
       for (std::int64_t x = 0; x < rows; x += kRowTile) {
         const Range seen = Clip(tile[x / kRowTile], {panel * width, (panel + 1) * width});
         if (seen.empty()) continue;

@@ -22,7 +22,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Rows that go through passes 1 to 4 together: their scores stay in the first-level cache.
 constexpr std::int64_t kStripRows = 2 * kRowTile;
 
-// Such a strip, the keys of a block that any of its rows sees, in the block's count, and what each tile of it sees.
+// Such a strip, the keys of a block that any of its rows sees, counted from the block's first, and what each tile sees.
 struct Strip {
   std::int64_t r, rows;
   Range needed, tile[kStripRows / kRowTile];
@@ -85,12 +85,12 @@ void Restore(const void* from, std::int64_t rows, std::int64_t ldv, const States
               static_cast<std::size_t>(rows * ldv) * sizeof(T));
 }
 
-// Where everything lies in a workspace; with a null workspace only the sizes count.
+// The layout of a workspace; with a null workspace only the sizes count.
 template <class T>
 struct Scratch {
-  std::int64_t lanes, panel;   // elements a vector, keys a panel
-  std::int64_t panels;         // panels a block
-  std::int64_t ldq, lds, ldv;  // elements a row
+  std::int64_t lanes, panel;   // elements per vector, keys per panel
+  std::int64_t panels;         // panels per block
+  std::int64_t ldq, lds, ldv;  // elements per row
   T* q;                        // (row_block, ldq) times scale·log₂e
   T* q_columns;                // (d_k, kRowTile) for few rows
   T* k;                        // (key_block / panel, d_k, panel)
@@ -110,7 +110,7 @@ struct Scratch {
                        keys_block = RoundUp(call.tiles.key_block, panel);
     panels = keys_block / panel;
     ldv = RoundUp(call.d_v, lanes);
-    // Rows a multiple of 4 KiB apart would fall into the same cache sets: a vector more keeps them apart.
+    // Rows a multiple of 4 KiB apart would fall into the same cache sets: one more vector keeps them apart.
     ldq = RoundUp(call.d_k, lanes) + lanes;
     lds = keys_block + lanes;
     const auto take = [&]<class U>(U*& pointer, std::int64_t count) {

@@ -22,7 +22,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // A row over the keys so far, scores in units of log 2:
 //   m = max s    l = Σ 2^(s−m)    w = Σ 2^(s−m)·(s−m)    visible = the number of keys that masks leave
-// and, over those with scores above kMaskedScore, their number, mean and squares = Σ (s − mean)². What is not asked for
+// and, over those with scores above kMaskedScore, their number, mean and squares = Σ (s − mean)². What is not requested
 // stays 0.
 template <class T>
 struct RowState {
@@ -50,7 +50,7 @@ HWY_INLINE void JoinMoments(double counted, double mean, double squares, RowStat
     state.squares = squares;
     return;
   }
-  if (!std::isfinite(delta)) {  // an infinite score: the mean is infinite or NaN, and nothing spreads around it
+  if (!std::isfinite(delta)) {  // an infinite score: the mean is infinite or NaN, and there is no spread
     state.mean = state.mean * (before / total) + mean * (counted / total);
     state.squares = NAN;
     return;
@@ -60,7 +60,7 @@ HWY_INLINE void JoinMoments(double counted, double mean, double squares, RowStat
 }
 
 // Moves a state's reference from its m to `m`, never lower; returns the factor that its output must take too. Keys that
-// weigh nothing beside `m` are gone: from the lowest float to an ordinary score, l·(m − m') overflows.
+// have no weight next to `m` are dropped: from the lowest float to an ordinary score, l·(m − m') overflows.
 template <class T>
 HWY_INLINE T Raise(RowState<T>& state, T m) {
   if (state.m == m) return 1;
@@ -88,7 +88,7 @@ HWY_INLINE hn::TFromD<D> LargestLane(D d, V v) {
 #endif
 }
 
-// The largest score; a NaN among them may be passed over.
+// The largest score; a NaN among them may be missed.
 template <class T>
 HWY_INLINE T MaxOfBlock(const T* HWY_RESTRICT s, Range computed) {
   const hn::ScalableTag<T> d;
@@ -117,8 +117,8 @@ HWY_NOINLINE void AddHugeMoments(const T* s, Range computed, T top, double count
   JoinMoments(counted, from + mean, squares, state);
 }
 
-// The number, mean and spread of a block's scores above kMaskedScore, reckoned from `top`, the largest of all: near
-// each other, they then keep their differences however far from 0 they are.
+// The number, mean and spread of a block's scores above kMaskedScore, relative to `top`, the largest of all: scores
+// close to each other then keep their differences however far from 0 they are.
 template <class T>
 HWY_INLINE void AddMoments(const T* HWY_RESTRICT s, Range computed, T top, RowState<T>& state) {
   const hn::ScalableTag<T> d;
@@ -138,7 +138,7 @@ HWY_INLINE void AddMoments(const T* HWY_RESTRICT s, Range computed, T top, RowSt
     const auto v = hn::Load(d, s + x);
     const auto delta = hn::IfThenZeroElse(hn::Le(v, low), hn::Sub(hn::Sub(v, from), hn::Set(d, mean)));
     squares = hn::MulAdd(delta, delta, squares);
-    off = hn::Add(off, delta);  // 0 but for the rounding of mean, which it corrects
+    off = hn::Add(off, delta);  // 0 except for the rounding of mean, which it corrects
   }
   const double all_squares = hn::GetLane(hn::SumOfLanes(d, squares));
   if (!std::isfinite(all_squares)) return AddHugeMoments(s, computed, top, counted, state);
@@ -147,15 +147,15 @@ HWY_INLINE void AddMoments(const T* HWY_RESTRICT s, Range computed, T top, RowSt
               all_squares - counted * shift * shift, state);
 }
 
-// The same in one pass for a block that the row sees all of. Reckoned from the mean of its first scores, the sum of
-// squares hardly exceeds the spread. False, and nothing done, where a score may be at or below kMaskedScore, or is
+// The same in one pass for a block that the row sees completely. Relative to the mean of its first scores, the sum of
+// squares hardly exceeds the spread. False, and nothing done, if a score may be at or below kMaskedScore, or is
 // huge, or not finite: near ≥ −2^62 and |s − near| < 2^63 leave s above −2^64.
 template <class T>
 HWY_INLINE bool AddWholeMoments(const T* HWY_RESTRICT s, Range computed, RowState<T>& state) {
   const hn::ScalableTag<T> d;
   const auto n = static_cast<std::int64_t>(hn::Lanes(d));
   auto sum0 = hn::Zero(d), sum1 = sum0, squares0 = sum0, squares1 = sum0;
-  const std::int64_t first = std::max<std::int64_t>(2 * n, 16);  // a block has 64 keys at least
+  const std::int64_t first = std::max<std::int64_t>(2 * n, 16);  // a block has at least 64 keys
   for (std::int64_t x = computed.begin; x < computed.begin + first; x += n) sum0 = hn::Add(sum0, hn::Load(d, s + x));
   const T near = hn::GetLane(hn::SumOfLanes(d, sum0)) / static_cast<T>(first);
   if (!(near >= static_cast<T>(-0x1p62))) return false;
@@ -179,7 +179,7 @@ HWY_INLINE bool AddWholeMoments(const T* HWY_RESTRICT s, Range computed, RowStat
 
 // A block of scores, the largest being `top`, joins the row; s becomes the weights 2^(s − m). `whole` says that the row
 // sees all of key_block keys. Returns the factor for the output so far: 1 unless the maximum rose. Sums run over
-// kTileVectors accumulators that a key's place in its panel decides, so that panels without visible keys, computed or
+// kTileVectors accumulators chosen by a key's position in its panel, so that panels without visible keys, computed or
 // not, change no bit.
 template <class T, bool kEntropy, bool kMoments>
 HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, Range computed, bool whole, T top, RowState<T>& state) {
@@ -195,7 +195,7 @@ HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, Range computed, bool whole, T top, Row
     const bool counts = !(top <= kLowScore<T>) || HasNaN(s, computed);
     if (counts && !(whole && AddWholeMoments(s, computed, state))) AddMoments(s, computed, top, state);
   }
-  const T factor = top <= state.m ? T{1} : Raise(state, top);  // a NaN raises, too, and stays
+  const T factor = top <= state.m ? T{1} : Raise(state, top);  // a NaN raises too, and is sticky
   const V m = hn::Set(d, state.m);
   V l0 = hn::Zero(d), l1 = l0, l2 = l0, l3 = l0, w0 = l0, w1 = l0;
 #define KEEL_WEIGH(v, w)                                                                 \

@@ -1,5 +1,5 @@
 // Pass 4 of the forward kernel: o = factor·o + p·v for strips of rows over one block of keys. It decides where v is
-// read from, and where the block has all the keys it also ends the rows and writes them.
+// read from, and if the block has all the keys it also finishes the rows and writes them.
 #if defined(KEEL_CPU_VALUES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KEEL_CPU_VALUES_INL_H_
 #undef KEEL_CPU_VALUES_INL_H_
@@ -40,7 +40,7 @@ class ValueSums {
   ValueSums(const ForwardCall& call, const ForwardTask& task, const Scratch<T>& scratch, const ValueBlock<T>& block)
       : call_(call), task_(task), head_(*task.head), scratch_(scratch), block_(block) {}
 
-  // The weights of a strip times v, `masked` where some row does not see some key that another needs.
+  // The weights of a strip times v, `masked` if some row does not see some key that another needs.
   HWY_INLINE void Add(const Strip& strip, bool masked) {
     const T* const v = AlignedValues();
     const bool few = strip.needed.end - strip.needed.begin <= kKeysNotWorthPacking;
@@ -69,12 +69,12 @@ class ValueSums {
   std::int64_t Keys() const { return block_.keys.end - block_.keys.begin; }
   RowPlace PlaceOf(std::int64_t r) const { return {task_.row_begin + r, call_.group}; }
 
-  // Whether rows in the caller's memory lie as those of o do.
+  // Whether rows in the caller's memory have the layout of o.
   bool AreLikeOurs(DType dtype, std::int64_t column_stride) const {
     return dtype == (sizeof(T) == 8 ? DType::f64 : DType::f32) && column_stride == 1 && call_.d_v == scratch_.ldv;
   }
 
-  // v, where it lies as packing would leave it.
+  // v, if its layout is that of packed v.
   const T* AlignedValues() const {
     const bool same = AreLikeOurs(call_.dtype, head_.v.column_stride) && head_.v.row_stride == scratch_.ldv;
     const bool aligned =
@@ -82,18 +82,18 @@ class ValueSums {
     return same && aligned ? static_cast<const T*>(head_.v.data) : nullptr;
   }
 
-  // Where the output takes a tile of rows as it is computed.
+  // Where the output can take a tile of rows as it is computed.
   T* RowsOfOutput(std::int64_t r) const {
     if (!AreLikeOurs(call_.out.dtype, head_.out.column_stride) || call_.group != 1) return nullptr;
     return static_cast<T*>(head_.out.data) + (task_.row_begin + r) * head_.out.row_stride;
   }
 
-  // Where one tile of rows is all there is, v is used once: packing it would cost more than it saves.
+  // If there is only one tile of rows, v is used once: packing it would cost more than it saves.
   bool CanStream() const {
     return task_.row_end - task_.row_begin <= kRowTile && head_.v.column_stride == 1 && call_.d_v == scratch_.ldv;
   }
 
-  // Ends the rows of a strip: their factors become what their sums must be multiplied by.
+  // Finishes the rows of a strip: their factors become what their sums must be multiplied by.
   void FinishRows(const Strip& strip) {
     const bool reports = Reports(head_);
     RowPlace place = PlaceOf(strip.r);
@@ -147,7 +147,7 @@ class ValueSums {
     }
   }
 
-  // For a strip, v holding the values of the block, rows ldv apart.
+  // For a strip; v holds the values of the block, rows ldv apart.
   void Sum(const Strip& strip, const T* v) {
     if (block_.finishing) FinishRows(strip);
     for (std::int64_t x = 0; x < strip.rows; x += kRowTile) {
@@ -176,7 +176,7 @@ class ValueSums {
     }
   }
 
-  // Where the packed v holds Inf or NaN: keys that masks hide are left out, since 0·Inf is not 0. The same sums in the
+  // If the packed v holds Inf or NaN: keys that masks hide are left out, since 0·Inf is not 0. The same sums in the
   // same order as WeightedSum().
   void SumCarefully(const Strip& strip) {
     const hn::ScalableTag<T> d;
@@ -204,7 +204,7 @@ class ValueSums {
   const Scratch<T>& scratch_;
   const ValueBlock<T> block_;
   bool checked_ = false, packed_ = false;  // v of this block
-  bool finite_ = true;                     // as far as that is known
+  bool finite_ = true;                     // as far as known
 };
 
 }  // namespace keel::cpu::HWY_NAMESPACE

@@ -8,7 +8,7 @@
 
 namespace keel::cpu {
 
-// 0 in every element; a dimension of stride 0 is one place.
+// 0 in every element; a dimension of stride 0 is one element.
 template <std::size_t Rank>
 void zero(const BasicView<Rank, void*>& view) {
   if (!view.given()) return;

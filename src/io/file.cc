@@ -58,7 +58,7 @@ void InputFile::append(Buffer& buffer, std::uint64_t count) {
   const std::size_t start = buffer.size();
   std::uint64_t done = 0;
   while (done < count) {
-    // A regular file is sized in one step. Elsewhere each step is as long as all before it.
+    // A regular file is read in one step. Otherwise the buffer doubles with each step.
     std::uint64_t step = std::min(count - done, std::max(kFirstStep, remaining_.value_or(done)));
     buffer.resize(start + done + step);
     const ssize_t got = retry([&] { return ::read(descriptor_, buffer.data() + start + done, step); });
@@ -113,11 +113,11 @@ void OutputFile::open() {
     if (descriptor_ < 0) fail("a file to write", errno);
     return;
   }
-  // mkstemp would do but for the mode: a file made with open() obeys the umask, as users expect of an output.
+  // mkstemp would do, except for the mode: a file made with open() obeys the umask, as users expect of an output.
   struct stat old {};
   const bool replaces = ::stat(target_.c_str(), &old) == 0;
   for (int attempt = 0; descriptor_ < 0; ++attempt) {
-    // A long name is cut, to stay within what a file system takes.
+    // A long name is cut, to stay within the file system's limit.
     const std::string name =
         fmt::format(".{}.{}-{}.tmp", target_.filename().string().substr(0, 100), ::getpid(), attempt);
     temporary_ = target_.parent_path() / name;

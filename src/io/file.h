@@ -10,7 +10,7 @@
 
 #include "io/array.h"
 
-// Files, with every failure raised as keel::Error (ErrorCode::io): "[file] out.npy: expected …, got …".
+// Files; every failure is raised as keel::Error (ErrorCode::io): "[file] out.npy: expected …, got …".
 namespace keel::io {
 
 // A file read from its start to its end.
@@ -24,8 +24,8 @@ class InputFile {
   // Bytes not read yet; unknown for a pipe or a device.
   std::optional<std::uint64_t> remaining() const;
 
-  // Appends the next `count` bytes to `buffer`, fewer where the file ends first. Memory grows with what arrives, so a
-  // count that lies costs nothing.
+  // Appends the next `count` bytes to `buffer`, fewer if the file ends first. Memory grows with what arrives, so a
+  // false count costs nothing.
   void append(Buffer& buffer, std::uint64_t count);
 
  private:
@@ -34,8 +34,8 @@ class InputFile {
   std::optional<std::uint64_t> remaining_;
 };
 
-// A file that appears whole or not at all: bytes go to a temporary file beside it, which commit() renames. Until then,
-// and after any failure, what was at `path` stays as it was and the temporary file is removed. A device or a pipe
+// A file that appears complete or not at all: bytes go to a temporary file next to it, which commit() renames. Until
+// then, and after any failure, what was at `path` is unchanged and the temporary file is removed. A device or a pipe
 // (/dev/stdout) cannot be renamed over and is written directly. A signal that ends the process leaves the temporary
 // file, unless its handler calls remove_temporaries().
 //
@@ -51,7 +51,7 @@ class OutputFile {
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
   void finish();  // the bytes have reached the disk; no write may follow
-  void commit();  // the file is at its path; finishes first where that was not done
+  void commit();  // the file is at its path; finishes first if that was not done
 
  private:
   void open();

@@ -15,7 +15,7 @@ namespace {
 
 [[noreturn]] void raise(const std::string& path, const std::string& what) { raise_bad_file("npy", path, what); }
 
-// Called before the data is read, so that a header that lies costs no memory.
+// Called before the data is read, so that a false header costs no memory.
 void check_data_size(const NpyHeader& header, std::uint64_t got, const std::string& path) {
   if (got < header.data_bytes) {
     raise(path, fmt::format("expected {} bytes of data for shape {} of {}, got {}", header.data_bytes,
@@ -36,7 +36,7 @@ void reverse_bytes(Buffer& bytes, std::size_t element) {
   }
 }
 
-// The elements of an array whose first dimension is contiguous in `bytes`, in C order; with to_fortran, the way back.
+// The elements of an array whose first dimension is contiguous in `bytes`, in C order; with to_fortran, the reverse.
 Buffer transpose(const Buffer& bytes, std::span<const std::int64_t> shape, std::size_t element, bool to_fortran) {
   Buffer result(bytes.size());
   std::vector<std::size_t> strides(shape.size());  // in bytes, of the Fortran side
@@ -100,7 +100,7 @@ Array read_npy(const std::string& path) try {
   Buffer start;
   file.append(start, kNpyPrefix);
   // Version 1 has the first two bytes of its dictionary in there, so nothing of the data: a header that short holds no
-  // dictionary and is refused.
+  // dictionary and is rejected.
   const std::size_t size = npy_header_size(start, path);
   if (size > start.size()) file.append(start, size - start.size());
   NpyHeader header = parse_npy_header(start, path);

@@ -7,7 +7,7 @@
 
 namespace keel::io {
 
-// What a message offers in place of a dtype that is refused.
+// What a message offers instead of a rejected dtype.
 inline constexpr std::string_view kNpyDtypes = "f64, f32, f16, bf16, bool or i64";
 
 // The dictionary of a .npy header: {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
@@ -17,8 +17,8 @@ struct NpyDictionary {
   std::vector<std::int64_t> shape;  // at most 32 sizes, none negative
 };
 
-// Reads this Python literal and no other: each key once, in any order, nothing else beside them or after them. Raises
-// keel::Error (ErrorCode::bad_file); `path` is for messages alone.
+// Reads this Python literal and no other: each key once, in any order, and nothing else. Raises keel::Error
+// (ErrorCode::bad_file); `path` is only for messages.
 NpyDictionary parse_npy_dictionary(std::string_view text, const std::string& path);
 
 }  // namespace keel::io

@@ -54,8 +54,8 @@ std::string numpy_name(char kind, std::string_view size) {
   }
 }
 
-// NumPy has no bfloat16 of its own. The one of ml_dtypes, which JAX and others use, is stored as two raw bytes, 'V2',
-// and so 'V2' is bf16 here, for reading and for writing.
+// NumPy has no bfloat16. That of ml_dtypes, which JAX and others use, is stored as two raw bytes, 'V2', so 'V2' is bf16
+// here, for reading and writing.
 void read_descr(const std::string& descr, const std::string& path, NpyHeader& header) {
   const auto refuse = [&](const std::string& got) {
     raise(path, fmt::format("expected dtype {}, got {} ('{}')", kNpyDtypes, got, printable(descr)));
@@ -139,7 +139,7 @@ NpyHeader parse_npy_header(std::span<const std::byte> bytes, const std::string& 
   header.shape = std::move(dictionary.shape);
 
   const std::int64_t element = header.narrow ? 4 : size_of(header.dtype);
-  std::int64_t most = size_of(header.dtype);  // bytes, were every 0 a 1
+  std::int64_t most = size_of(header.dtype);  // bytes, if every 0 were a 1
   bool empty = false;
   for (const std::int64_t n : header.shape) {
     empty = empty || n == 0;

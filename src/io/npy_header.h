@@ -15,7 +15,7 @@
 // and the dictionary is a Python literal: {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
 namespace keel::io {
 
-// How elements lie in the file.
+// How elements are stored in the file.
 struct NpyLayout {
   int version = 1;  // 1, 2 or 3
   bool big_endian = false;
@@ -34,11 +34,11 @@ struct NpyHeader {
 inline constexpr std::size_t kNpyPrefix = 12;
 
 // How many bytes come before the data, from the first kNpyPrefix bytes of the file (fewer when the file is shorter).
-// Raises keel::Error when this is no .npy file, or its header is longer than any array needs.
+// Raises keel::Error if this is not a .npy file, or its header is longer than any array needs.
 std::size_t npy_header_size(std::span<const std::byte> start, const std::string& path);
 
-// Reads the header, `bytes` being everything before the data. `path` is for messages alone. Of the result these hold:
-// shape has no negative size and at most 32 dimensions, and its product, zeros counted as ones, times the element's
+// Reads the header; `bytes` is everything before the data, and `path` is only for messages. In the result, shape has no
+// negative size and at most 32 dimensions, and its product, zeros counted as ones, times the element's
 // size fits in an int64, so that strides can be computed.
 NpyHeader parse_npy_header(std::span<const std::byte> bytes, const std::string& path);
 

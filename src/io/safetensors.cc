@@ -10,7 +10,7 @@
 #include "io/safetensors_header.h"
 #include "keel/error.h"
 
-static_assert(std::endian::native == std::endian::little, "safetensors data is read and written as it lies in memory");
+static_assert(std::endian::native == std::endian::little, "safetensors data is read and written as it is in memory");
 
 namespace keel::io {
 namespace {
@@ -25,7 +25,7 @@ void check_header_length(std::uint64_t expected, std::uint64_t got, const std::s
   if (got < expected) raise(path, fmt::format("expected a header of {} bytes, got {}", expected, got));
 }
 
-// Called before the data is read, so that a header that lies costs no memory.
+// Called before the data is read, so that a false header costs no memory.
 void check_data_size(std::uint64_t expected, std::uint64_t got, const std::string& path) {
   if (got != expected) raise(path, fmt::format("expected {} bytes of data, got {}", expected, got));
 }

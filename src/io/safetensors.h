@@ -31,11 +31,11 @@ struct Safetensors {
 
 Safetensors read_safetensors(const std::string& path);
 
-// The same, of a file in memory; `path` is for messages alone.
+// The same for a file in memory; `path` is only for messages.
 Safetensors parse_safetensors(std::span<const std::byte> file, const std::string& path);
 
-// Whole or not at all, as OutputFile says. Wider elements come first, so that all are aligned in the file; otherwise
-// the order is kept. Raises (ErrorCode::invalid_argument) for a name that comes twice or is not UTF-8.
+// Complete or not at all, see OutputFile. Wider elements come first, so that all are aligned in the file; otherwise
+// the order is kept. Raises (ErrorCode::invalid_argument) for a name that occurs twice or is not UTF-8.
 void write_safetensors(const std::string& path, const Safetensors& content);
 
 }  // namespace keel::io

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::uint64_t kLongestHeader = 100'000'000;  // that of the format's own library
+constexpr std::uint64_t kLongestHeader = 100'000'000;  // the limit of the format's own library
 constexpr std::size_t kMostDimensions = 32;
 constexpr const char* kMetadata = "__metadata__";
 
@@ -31,9 +31,9 @@ constexpr std::array<std::pair<DType, const char*>, 6> kDtypes{{{DType::f64, "F6
 // The name of a tensor in a message.
 std::string in_quotes(const std::string& name) { return fmt::format("'{}'", printable(name)); }
 
-// Refuses all but JSON of the header's depth, keys once each, arrays no longer than a shape: so that a hostile header
-// costs no more than its own length. It runs ahead of the parser proper, whose own hook for this walks over all earlier
-// members at the end of each object.
+// Rejects everything but JSON of the header's depth, with unique keys and arrays no longer than a shape, so that a
+// hostile header costs no more than its own length. It runs before the parser proper, whose own hook for this walks
+// over all earlier members at the end of each object.
 class Watch {
  public:
   explicit Watch(const std::string& path) : path_(path) {}

@@ -6,12 +6,12 @@ namespace keel::io {
 
 inline constexpr int kNoPlace = -1;
 
-// Notes a name; returns its place, or kNoPlace where the table is full or the name too long. Then the file is left
+// Registers a name; returns its place, or kNoPlace if the table is full or the name too long. Then the file is left
 // behind if a signal ends the process.
 int note_temporary(const char* path) noexcept;
 void forget_temporary(int place) noexcept;
 
-// Removes every file that is noted, and every one that is noted from now on: for a process that is about to end. May be
+// Removes every registered file, and every one registered from now on: for a process that is about to end. May be
 // called from a signal handler.
 void remove_temporaries() noexcept;
 

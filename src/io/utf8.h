@@ -12,19 +12,21 @@ struct Character {
 };
 
 // The first character of `text`, which must not be empty.
-Character first_character(std::string_view text);
+[[nodiscard]] Character first_character(std::string_view text);
 
 // Whether a terminal could take it for a command: C0, C1 (each an escape sequence in one character) and DEL.
-constexpr bool is_control(std::uint32_t code) { return code < 0x20 || (code >= 0x7f && code < 0xa0); }
+[[nodiscard]] constexpr bool is_control(std::uint32_t code) noexcept {
+  return code < 0x20 || (code >= 0x7f && code < 0xa0);
+}
 
-// Where the first byte lies that is not part of valid UTF-8 (overlong forms and surrogates are not); npos where all
-// are.
-std::size_t invalid_utf8(std::string_view text);
+// The position of the first byte that is not part of valid UTF-8 (overlong forms and surrogates are not); npos if there
+// is none.
+[[nodiscard]] std::size_t invalid_utf8(std::string_view text);
 
 // Whether valid UTF-8 holds a control character other than a tab.
-bool has_control_character(std::string_view text);
+[[nodiscard]] bool has_control_character(std::string_view text);
 
 // Characters in valid UTF-8, for columns of text.
-std::size_t characters_in(std::string_view text);
+[[nodiscard]] std::size_t characters_in(std::string_view text);
 
 }  // namespace keel::io

@@ -10,7 +10,7 @@ namespace {
 
 void* data(const Tensor& x) { return x.impl()->storage->data() + x.impl()->offset * size_of(x.dtype()); }
 
-// A view for the operator. A tensor of lower rank gets sizes of 1 in front; one that is not given stays so.
+// A view for the operator. A tensor of lower rank gets leading sizes of 1; one that is not given stays so.
 template <std::size_t Rank>
 BasicView<Rank, void*> view(const char* name, const Tensor& x, bool may_be_lower = false) {
   BasicView<Rank, void*> v{};
@@ -29,7 +29,7 @@ BasicView<Rank, void*> view(const char* name, const Tensor& x, bool may_be_lower
   return v;
 }
 
-// Options of the operator that look into those of the tensor call, which must outlive them.
+// Options of the operator that point into those of the tensor call, which must outlive them.
 Options operator_options(const AttentionOptions& o) {
   return {.scale = o.scale,
           .scale_tensor = view<3>("scale_tensor", o.scale_tensor, true),

@@ -2,7 +2,7 @@
 
 #include <mutex>
 
-// Weak: there with OpenBLAS, and with the OpenMP library below it, alone.
+// Weak: present only with OpenBLAS, and with the OpenMP library it uses.
 extern "C" {
 int openblas_get_parallel() __attribute__((weak));
 int openblas_get_num_threads() __attribute__((weak));
@@ -31,7 +31,7 @@ Threads threads_of_blas() {
 
 std::mutex mutex;
 int holders = 0;
-int before = 1;  // the number of threads when the first of them came
+int before = 1;  // the number of threads when the first was created
 
 }  // namespace
 

@@ -23,7 +23,7 @@ void blas(const Gemm<double>& g, const GemmMatrices<double>& x, int m, int n, do
 }  // namespace
 
 GemmCut cut_gemm(std::int64_t m, std::int64_t n, std::int64_t k) {
-  constexpr std::int64_t kWork = 1 << 22;   // multiply-adds that are worth a task
+  constexpr std::int64_t kWork = 1 << 22;   // multiply-adds worth a task
   constexpr std::int64_t kNarrowest = 128;  // rows or columns, below which packing the other matrix shows
   constexpr std::int64_t kMost = 64;
   const bool by_rows = m >= n;

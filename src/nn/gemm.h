@@ -6,12 +6,12 @@
 #include "nn/blas_threads.h"
 #include "nn/loops.h"
 
-// Batches of matrix products by CBLAS. Each is cut into tasks by its shape alone and BLAS is kept to one thread
-// meanwhile, so the bits do not depend on the number of threads.
+// Batches of matrix products by CBLAS. Each is split into tasks by its shape alone and BLAS is kept to one
+// thread meanwhile, so the bits do not depend on the number of threads.
 namespace keel::nn {
 
 // c (m, n) = a·b + row, each matrix dense along its rows; `lda` … are the distances between rows. `transpose_a` says
-// that a is stored (k, m), likewise b. `row` (n) is added to every row of c where it is given.
+// that a is stored (k, m), likewise b. `row` (n), if given, is added to every row of c.
 template <class T>
 struct Gemm {
   std::int64_t m = 0, n = 0, k = 0;
@@ -28,10 +28,10 @@ struct GemmMatrices {
   T* c = nullptr;
 };
 
-// Raises where a size is past what CBLAS counts to.
+// Raises if a size is too large for CBLAS.
 void check_gemm(const char* operation, std::int64_t m, std::int64_t n, std::int64_t k);
 
-// How c is cut: into parts of `part` rows, or columns where there are more of those.
+// How c is split: into parts of `part` rows, or of columns if there are more of those.
 struct GemmCut {
   bool by_rows = true;
   std::int64_t part = 1, parts = 1;

@@ -7,12 +7,12 @@
 namespace keel::nn {
 namespace {
 
-// Rows that lie dense, at any distance from each other: a place of a sequence needs no copy.
+// Dense rows at any distance from each other: one position of a sequence needs no copy.
 Tensor with_dense_rows(const Tensor& x) { return (x.strides()[1] == 1 || x.size(1) == 1 ? x : dense(x)).detach(); }
 
 }  // namespace
 
-// Each row is bound by memory; what the tape would keep of eleven small operations is here r, z and n.
+// Each row is bound by memory; instead of eleven small operations on the tape, only r, z and n are kept.
 Tensor gru_cell(const Tensor& x_gates, const Tensor& h_gates, const Tensor& h_input) {
   const Tensor x = with_dense_rows(x_gates), hg = dense(h_gates).detach(), h = dense(h_input).detach();
   const std::int64_t rows = h.size(0), d = h.size(1);

@@ -47,7 +47,7 @@ Tensor gather(const Tensor& x, int dim, const Tensor& index) {
   bool fits = index.rank() == x.rank();
   for (std::size_t d = 0; fits && d < x.shape().size(); ++d) fits = d == along || index.shape()[d] <= x.shape()[d];
   if (!fits) {
-    refuse("gather", "x and index: expected the same rank and an index no larger than x but along dimension ", along,
+    refuse("gather", "x and index: expected the same rank and an index no larger than x except along dimension ", along,
            ", got ", shape_text(x.shape()), " and ", shape_text(index.shape()));
   }
   const Tensor place = dense(index).detach();
@@ -57,7 +57,7 @@ Tensor gather(const Tensor& x, int dim, const Tensor& index) {
              " of x ", shape_text(x.shape()), ", got ", id);
     }
   }
-  // visit(place in index, place in an array of these strides) for each element of index.
+  // visit(offset in index, offset in an array with these strides) for each element of index.
   const auto visit = [along, place](Shape strides, const auto& body) {
     const std::int64_t step = strides[along];
     strides[along] = 0;

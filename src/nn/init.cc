@@ -77,7 +77,7 @@ double init_variance(Init init, const Fans& fans) {
 Tensor initial(const Shape& shape, Init init, Random& random, std::optional<Fans> fans) {
   if (!fans && shape.size() != 2) refuse("init", "shape: expected (out, in), or fans, got ", shape_text(shape));
   const double variance = init_variance(init, fans ? *fans : Fans{shape[1], shape[0]});
-  const double bound = std::sqrt(3.0 * variance);  // of a uniform distribution of that variance
+  const double bound = std::sqrt(3.0 * variance);  // of a uniform distribution with that variance
   return is_uniform(init) ? random.uniform(shape, -bound, bound) : random.normal(shape, std::sqrt(variance));
 }
 

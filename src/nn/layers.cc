@@ -12,7 +12,7 @@ Linear::Linear(std::int64_t in, std::int64_t out, Random& random, const Settings
   if (in < 1 || out < 1) refuse("Linear", "in and out: expected at least 1, got ", in, " and ", out);
   weight = parameter("weight", initial({out, in}, settings.init, random, settings.fans));
   if (!settings.bias) return;
-  // torch's Linear draws its bias too; all other initialisers begin it at 0.
+  // torch's Linear draws its bias too; all other initialisers set it to 0.
   const double bound = settings.init == Init::torch_linear ? 1.0 / std::sqrt(static_cast<double>(in)) : 0.0;
   bias = parameter("bias", bound > 0 ? random.uniform({out}, -bound, bound) : Tensor::zeros({out}));
 }

@@ -8,7 +8,7 @@
 #include "nn/tape.h"
 #include "runtime/parallel.h"
 
-// How the training layer runs over elements. Work is cut into blocks by the shape alone, never by the number of
+// How the training layer loops over elements. Work is split into blocks by the shape alone, never by the number of
 // threads, so that results have the same bits for any number.
 namespace keel::nn {
 
@@ -29,10 +29,10 @@ void for_blocks(std::int64_t count, std::int64_t block, const Body& body) {
                  [&](std::int64_t i) { body(i * block, std::min(count, (i + 1) * block)); });
 }
 
-// Elements of work that are worth a task.
+// Elements of work worth a task.
 inline constexpr std::int64_t kGrain = 1 << 15;
 
-// Rows of `width` elements in a task.
+// Rows of `width` elements per task.
 inline std::int64_t rows_per_block(std::int64_t width) {
   return std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, width));
 }
@@ -42,7 +42,7 @@ template <std::size_t Count>
 class Walk {
  public:
   Walk(const Shape& shape, const std::array<Shape, Count>& strides) {
-    // Dimensions that lie one after the other in every array become one.
+    // Dimensions that are contiguous in every array are merged into one.
     for (std::size_t d = 0; d < shape.size(); ++d) {
       if (shape[d] == 1) continue;
       bool joins = !shape_.empty();
@@ -70,7 +70,7 @@ class Walk {
   std::int64_t width() const { return shape_.back(); }
   std::int64_t step(std::size_t array) const { return strides_[array].back(); }
 
-  // body(offsets, count) for pieces that cover everything, side by side: `count` elements, step(a) apart from
+  // body(offsets, count) for pieces that cover everything, in parallel: `count` elements, step(a) apart from
   // offsets[a].
   template <class Body>
   void pieces(const Body& body) const {

@@ -12,7 +12,7 @@ namespace {
 
 // The last two dimensions of a tensor as BLAS sees them.
 struct Matrix {
-  Tensor x;  // the tensor, or a dense copy where its strides do not suit
+  Tensor x;  // the tensor, or a dense copy if its strides do not suit
   bool transposed = false;
   std::int64_t ld = 1;
 };

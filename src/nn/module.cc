@@ -49,7 +49,7 @@ void Module::to(DType dtype) {
 Tensor Module::parameter(const std::string& name, Tensor initial) {
   check_floating("module", name.c_str(), initial);
   for (const auto& [known, tensor] : parameters_) {
-    if (known == name) refuse("module", "name: expected a new name of a parameter, got ", name, " again");
+    if (known == name) refuse("module", "name: expected a new parameter name, got ", name, " again");
   }
   initial.require_grad();
   parameters_.emplace_back(name, initial);
@@ -58,7 +58,7 @@ Tensor Module::parameter(const std::string& name, Tensor initial) {
 
 void Module::child(const std::string& name, Module& module) {
   for (const auto& [known, other] : children_) {
-    if (known == name) refuse("module", "name: expected a new name of a child, got ", name, " again");
+    if (known == name) refuse("module", "name: expected a new child name, got ", name, " again");
   }
   children_.emplace_back(name, &module);
 }

@@ -17,7 +17,7 @@ void check_input(const char* operation, const Tensor& x, std::int64_t d_in) {
   }
 }
 
-// Part `i` of `parts` equal ones along the last dimension.
+// Part `i` of `parts` equal parts along the last dimension.
 Tensor part(const Tensor& x, std::int64_t i, std::int64_t parts) {
   const std::int64_t size = x.size(-1) / parts;
   return slice(x, -1, i * size, (i + 1) * size);
@@ -34,7 +34,7 @@ Tensor start(const char* operation, const char* name, const Tensor& state, std::
 
 Tensor in_front(const Tensor& x) { return reshape(x, {1, x.size(0), x.size(1)}); }
 
-// Runs one direction: step(t) for each place in its order, returning h (B, d_hidden). The outputs, in order of place.
+// Runs one direction: step(t) for each position in its order, returning h (B, d_hidden). The outputs, by position.
 template <class Step>
 Tensor run(std::int64_t n, bool reverse, const Step& step) {
   std::vector<Tensor> outputs(static_cast<std::size_t>(n));
@@ -46,7 +46,7 @@ Tensor run(std::int64_t n, bool reverse, const Step& step) {
   return concat(outputs, 1);
 }
 
-// The gates' share of x at place t.
+// The gates' contribution from x at position t.
 Tensor at_place(const Tensor& x, std::int64_t t) { return reshape(slice(x, 1, t, t + 1), {x.size(0), x.size(2)}); }
 
 // gates = W_ih x + b_ih + W_hh h + b_hh
@@ -65,7 +65,7 @@ Recurrent::Recurrent(std::int64_t gates, std::int64_t d_in, std::int64_t d_hidde
   if (d_in < 1 || d_hidden < 1) {
     refuse("recurrent", "d_in and d_hidden: expected at least 1, got ", d_in, " and ", d_hidden);
   }
-  const double bound = 1.0 / std::sqrt(static_cast<double>(d_hidden));  // as torch begins
+  const double bound = 1.0 / std::sqrt(static_cast<double>(d_hidden));  // torch's default
   const std::int64_t rows = gates * d_hidden;
   for (const std::string suffix : {"", "_reverse"}) {
     const auto make = [&](const char* name, const Shape& shape) {

@@ -42,7 +42,7 @@ Tensor reduced(const Tensor& x, const Shape& to) {
   return y;
 }
 
-// x read as if it had `shape`: no copy, repeated by stride 0.
+// x read as if it had `shape`: no copy, repetition by stride 0.
 Tensor expanded(const Tensor& x, const Shape& shape) { return view_of(x, shape, broadcast_strides(x, shape), 0); }
 
 // Sum over the dimensions where `kept`, of x's rank, has size 1; the result has `shape`.
@@ -106,7 +106,7 @@ Tensor max(const Tensor& x, int dim, bool keep) {
   check_floating("max", "x", x);
   const std::size_t d = check_dim("max", x, dim);
   if (x.shape()[d] == 0) refuse("max", "x: expected at least one element along dim, got shape ", shape_text(x.shape()));
-  // Where each largest is, then it is a gather.
+  // Finds where each maximum is; the rest is a gather.
   const Tensor last = dense(transpose(x.detach(), dim, -1));
   Shape kept = last.shape();
   const std::int64_t n = kept.back();

@@ -10,8 +10,8 @@
 namespace keel::nn {
 namespace {
 
-// The strides with which x's memory shows `shape`, if there are any: each run of x's dimensions that lies without gaps
-// may be cut anew.
+// The strides with which x's memory shows `shape`, if there are any: each contiguous run of x's dimensions may be split
+// differently.
 std::optional<Shape> strides_for(const Tensor& x, const Shape& shape) {
   if (x.elements() == 0) return std::nullopt;
   Shape sizes, steps;  // of x, without sizes of 1
@@ -41,7 +41,7 @@ Tensor reshaped_copy(const Tensor& x, const Shape& shape) {
   return view_of(copy, shape, dense_strides(shape), 0);
 }
 
-// Puts `part` into y (of a shape that holds it) at `begin` along dim.
+// Copies `part` into y (whose shape contains it) at `begin` along dim.
 void put(const Tensor& part, const Tensor& y, std::size_t dim, std::int64_t begin) {
   const Walk<2> walk(part.shape(), {part.strides(), y.strides()});
   const std::int64_t sx = walk.step(0), sy = walk.step(1);
@@ -119,7 +119,7 @@ Tensor concat(const std::vector<Tensor>& parts, int dim) {
     Shape rest = part.shape();
     if (rest.size() == shape.size()) rest[d] = shape[d];
     if (rest != shape) {
-      refuse("concat", "parts: expected shapes that differ in dimension ", d, " alone, got ", shape_text(first.shape()),
+      refuse("concat", "parts: expected shapes that differ only in dimension ", d, ", got ", shape_text(first.shape()),
              " and ", shape_text(part.shape()));
     }
     sizes.push_back(part.shape()[d]);

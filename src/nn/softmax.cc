@@ -10,7 +10,7 @@
 namespace keel::nn {
 namespace {
 
-// body(T*, row) over the rows of `n` elements of a dense tensor, side by side.
+// body(T*, row) over the rows of `n` elements of a dense tensor, in parallel.
 template <class Body>
 void for_rows(const Tensor& x, const Body& body) {
   const std::int64_t n = std::max<std::int64_t>(1, x.size(-1)), rows = x.elements() / n;

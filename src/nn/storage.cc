@@ -11,8 +11,8 @@ namespace keel::nn {
 namespace {
 
 constexpr std::align_val_t kAlignment{64};
-constexpr std::size_t kSmall = 1 << 16;           // below this the allocator is quick enough
-constexpr std::size_t kLargestIdle = 1ull << 30;  // kept for later, in all
+constexpr std::size_t kSmall = 1 << 16;           // below this the allocator is fast enough
+constexpr std::size_t kLargestIdle = 1ull << 30;  // total kept for later
 
 struct Pool {
   std::mutex mutex;
@@ -20,20 +20,20 @@ struct Pool {
   std::size_t idle_bytes = 0;
 };
 
-// Never destroyed, for tensors may outlive any static object.
+// Never destroyed, as tensors may outlive any static object.
 Pool& pool() {
   static Pool* const instance = new Pool;
   return *instance;
 }
 
-// Sizes in steps of an eighth, so that shapes that differ a little share blocks.
+// Sizes in steps of an eighth, so that slightly different shapes share blocks.
 std::size_t rounded(std::size_t bytes) {
   if (bytes < kSmall) return bytes == 0 ? 1 : bytes;
   const std::size_t step = std::bit_floor(bytes) / 8;
   return (bytes + step - 1) / step * step;
 }
 
-// Of this thread. A tensor that another thread frees counts as freed there, so sums over threads are right.
+// Per thread. A tensor that another thread frees counts as freed there, so sums over threads are right.
 thread_local MemoryUse use;
 
 void count(std::int64_t bytes) {

@@ -15,12 +15,12 @@ std::atomic<std::uint64_t> next_order = 1;
 
 std::shared_ptr<Node> node_of(const Tensor& x) { return x.given() ? x.impl()->node : nullptr; }
 
-// Whether nobody else looks at the memory of `grad`, and nothing in it repeats.
+// Whether nothing else shares the memory of `grad`, and no element of it repeats.
 bool is_own(const Tensor& grad) {
   return grad.impl().use_count() == 1 && grad.impl()->storage.use_count() == 1 && grad.dense();
 }
 
-// Adds `more` to a gradient, in place where that is seen by nobody.
+// Adds `more` to a gradient, in place if nothing else sees it.
 void accumulate(Tensor& grad, const Tensor& more) {
   if (!grad.given()) {
     grad = more.detach();
@@ -65,7 +65,7 @@ void run(Node& node) {
   std::vector<Tensor> gradients = node.backward(node.grad);
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {
     if (node.inputs[i] == nullptr || !gradients[i].given()) continue;
-    // A leaf's gradient is for people to look at: dense, not repeated or transposed.
+    // A leaf's gradient is for users to read: dense, not repeated or transposed.
     const bool leaf = node.inputs[i]->operation == nullptr;
     const Tensor gradient = leaf ? dense(gradients[i]) : std::move(gradients[i]);
     gradients[i] = Tensor();
@@ -84,7 +84,7 @@ Node::~Node() {
   }
   std::vector<std::shared_ptr<Node>> list = std::move(inputs);
   pending = &list;
-  backward = nullptr;  // may hold tensors, and they nodes
+  backward = nullptr;  // may hold tensors, which hold nodes
   into = nullptr;
   while (!list.empty()) {
     std::shared_ptr<Node> node = std::move(list.back());

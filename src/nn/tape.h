@@ -9,8 +9,8 @@
 
 namespace keel::nn {
 
-// Memory of a tensor, at a cache line. Blocks that are let go are kept for the next of their size, since a training
-// step asks for the same ones again and fresh pages are dear.
+// Memory of a tensor, aligned to a cache line. Freed blocks are kept for the next request of their size, since a
+// training step asks for the same ones again and fresh pages are expensive.
 class Storage {
  public:
   explicit Storage(std::size_t bytes);
@@ -24,25 +24,25 @@ class Storage {
   std::size_t bytes_;
 };
 
-// Bytes of the tensors that this thread has made and not let go of, and the most there were since watch_memory().
+// Bytes of the tensors that this thread has made and not freed, and their peak since watch_memory().
 struct MemoryUse {
   std::int64_t now = 0, most = 0;
 };
 MemoryUse memory_use();
 void watch_memory();
 
-// Given the gradient by the result, the gradients by the inputs, one each; not given where an input needs none.
+// Maps the gradient with respect to the result to those with respect to the inputs; not given if an input needs none.
 using Backward = std::function<std::vector<Tensor>(const Tensor& dy)>;
 
-// The same for a part of one input: adds to that input's gradient, which is there and is nobody else's. A loop that
-// takes a sequence apart then costs no more than the sequence.
+// The same for a part of one input: adds to that input's gradient, which exists and is not shared. A loop that takes
+// a sequence apart then costs no more than the sequence.
 using BackwardInto = std::function<void(const Tensor& dy, const Tensor& dx)>;
 
 // One entry of the tape. A leaf (a parameter) has no backward.
 struct Node {
-  std::vector<std::shared_ptr<Node>> inputs;  // null where an input needs no gradient
+  std::vector<std::shared_ptr<Node>> inputs;  // null if an input needs no gradient
   Backward backward;
-  BackwardInto into;  // in place of `backward`
+  BackwardInto into;  // instead of `backward`
   Shape shape;        // of the input of `into`
   Tensor grad;
   std::uint64_t order = 0;  // a result comes after its inputs
@@ -65,8 +65,8 @@ Shape dense_strides(const Shape& shape);
 
 // Dense, its elements yet to be written. Raises for a shape that has a negative size or is too large.
 Tensor empty(const Shape& shape, DType dtype);
-// The shape and dtype of x and the order of its dimensions in memory, without gaps: what is computed of a transposed x
-// is transposed back for nothing.
+// The shape and dtype of x and the order of its dimensions in memory, without gaps: what is computed from a transposed
+// x is then transposed back for free.
 Tensor empty_like(const Tensor& x);
 // The same with another shape of x's rank.
 Tensor empty_in_order_of(const Tensor& x, const Shape& shape);
@@ -81,10 +81,10 @@ T* data_of(const Tensor& x) {
   return reinterpret_cast<T*>(x.impl()->storage->data()) + x.impl()->offset;
 }
 
-// Whether any of these would have a gradient by what is computed now.
+// Whether any of these would get a gradient from what is computed now.
 bool on_tape(std::initializer_list<Tensor> inputs);
 
-// Puts `y`, made from `inputs`, on the tape where one of them needs a gradient, and returns it. `backward` must not
+// Puts `y`, made from `inputs`, on the tape if one of them needs a gradient, and returns it. `backward` must not
 // hold y itself, only y.detach(), or the node would keep itself alive.
 Tensor record(const char* operation, Tensor y, const std::vector<Tensor>& inputs, Backward backward);
 Tensor record_into(const char* operation, Tensor y, const Tensor& input, BackwardInto into);

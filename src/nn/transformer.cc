@@ -58,7 +58,7 @@ std::pair<Tensor, Tensor> KVCache::append(const Tensor& k, const Tensor& v) {
   }
   for (const auto& [all, more] : {std::pair{k_, k}, std::pair{v_, v}}) {
     check_shape("KVCache", "k and v", more, {all.size(0), all.size(1), n, all.size(3)});
-    add_in_place(slice(all, 2, length_, length_ + n), more);  // to zeros: nothing was here yet
+    add_in_place(slice(all, 2, length_, length_ + n), more);  // to zeros: nothing is here yet
   }
   length_ += n;
   return {slice(k_, 2, 0, length_), slice(v_, 2, 0, length_)};

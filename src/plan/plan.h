@@ -15,32 +15,33 @@
 #include "runtime/machine.h"
 
 // From a validated problem to a plan: which backend serves it, and how. A backend belongs to a kind of device and
-// answers three questions: can it serve this problem (or why not), how, and do it. The CPU's answers are in src/cpu.
+// has three tasks: say whether it can serve a problem (or why not), plan how, and do it. The CPU's answers are in
+// src/cpu.
 namespace keel {
 
-// What a test or a benchmark wants otherwise than the planner; 0 and nullopt leave the choice to it. A backend ignores
-// what means nothing to it. Forced key tiles are multiples of 64.
+// What a test or a benchmark overrides; 0 and nullopt leave the choice to the planner. A backend ignores what does not
+// apply to it. Forced key tiles are multiples of 64.
 struct Forced {
   std::int64_t target = 0;  // SIMD target, as Highway counts them
   Tiles tiles = {};
   std::optional<bool> split_keys = {};
-  bool share_small = false;  // among threads, however little there is to do
+  bool share_small = false;  // among threads, however little work there is
 };
 
-// What a plan depends on beside the problem, and where its reasons go.
+// What a plan depends on besides the problem, and where its reasons go.
 struct Planning {
   Resources resources;
   Forced forced = {};
-  std::vector<std::string>* reasons = nullptr;  // where given, gets a line for each choice
+  std::vector<std::string>* reasons = nullptr;  // if given, gets one line per choice
 };
 
-// A backend's part of a plan: a call, and all that running it takes. It copies what it needs of the problem; the arrays
-// are the caller's.
+// A backend's part of a plan: a call, and everything needed to run it. It copies what it needs from the problem; the
+// arrays are the caller's.
 class PlannedCall {
  public:
   virtual ~PlannedCall() = default;
   virtual void execute() const = 0;
-  // What describe() prints of it: name and value.
+  // What describe() prints: name and value.
   virtual std::vector<std::pair<std::string, std::string>> facts() const = 0;
 };
 
@@ -66,8 +67,7 @@ class Plan {
   void execute() const { call_->execute(); }
   const PlannedCall& call() const { return *call_; }
 
-  // Makes the backend's part, once. It lies in the plan itself where there is room: a small call then needs no memory
-  // of its own.
+  // Creates the backend's part, once. It is stored in the plan itself if it fits: a small call then allocates nothing.
   template <class Part>
   Part& emplace() {
     static_assert(alignof(Part) <= alignof(std::max_align_t));
@@ -96,12 +96,12 @@ class Backend {
   virtual ~Backend() = default;
   virtual const char* name() const = 0;
 
-  // Why it cannot serve a call; empty where it can.
+  // Why it cannot serve a call; empty if it can.
   virtual std::string refusal(const Problem& problem) const = 0;
   virtual std::string refusal(const BackwardProblem& problem) const = 0;
   virtual std::string refusal(const MergeProblem& problem) const = 0;
 
-  // Fills the plan, with its part emplaced.
+  // Fills the plan and emplaces its part.
   virtual void plan(const Problem& problem, const Planning& planning, Plan& plan) const = 0;
   virtual void plan(const BackwardProblem& problem, const Planning& planning, Plan& plan) const = 0;
   virtual void plan(const MergeProblem& problem, const Planning& planning, Plan& plan) const = 0;
@@ -125,13 +125,13 @@ class Backends {
   std::array<std::atomic<const Backend*>, 3> all_{};
 };
 
-// The plan of the backend that the problem's device has. Raises keel::Error (unsupported) where there is none, or where
-// it refuses.
-Plan make_plan(const Problem& problem, const Backends& backends, const Planning& planning);
-Plan make_plan(const BackwardProblem& problem, const Backends& backends, const Planning& planning);
-Plan make_plan(const MergeProblem& problem, const Backends& backends, const Planning& planning);
+// The plan of the backend that the problem's device has. Raises keel::Error (unsupported) if there is none or it
+// refuses.
+[[nodiscard]] Plan make_plan(const Problem& problem, const Backends& backends, const Planning& planning);
+[[nodiscard]] Plan make_plan(const BackwardProblem& problem, const Backends& backends, const Planning& planning);
+[[nodiscard]] Plan make_plan(const MergeProblem& problem, const Backends& backends, const Planning& planning);
 
 // The plan as text, one fact per line.
-std::string describe(const Plan& plan, const std::vector<std::string>& reasons);
+[[nodiscard]] std::string describe(const Plan& plan, const std::vector<std::string>& reasons);
 
 }  // namespace keel

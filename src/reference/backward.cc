@@ -57,8 +57,8 @@ class Accumulator {
 
 }  // namespace
 
-// Gradients of forward.cc, each formula beside the line it differentiates. The weights are computed anew from q and k.
-// The given out and lse are read only where k is a slice of the keys: they are those of all keys.
+// Gradients of forward.cc, each formula next to the line it differentiates. The weights are recomputed from q and k.
+// The given out and lse are read only if k is a slice of the keys: they are those of all keys.
 void attention_backward(const BackwardProblem& problem) {
   const Problem& f = problem.forward;
   const Gradients& g = problem.gradients;
@@ -82,7 +82,7 @@ void attention_backward(const BackwardProblem& problem) {
         const std::int64_t iq = entry.q_begin + i;
         const double* const qi = q.data() + i * d_k;
         const double* const doi = dout.data() + i * d_v;
-        compute_row(f, e, h, i, qi, k.data(), row);
+        compute_row(f, {e, h, i}, qi, k.data(), row);
         const bool slice = !f.sequences.has_all_keys();
         const double lse = slice ? load_at(problem.lse, b, h, iq) : row.lse;
         if (slice ? lse == -INFINITY : row.count == 0) continue;  // a fully masked row has no gradient

@@ -8,10 +8,10 @@
 namespace keel::reference {
 namespace {
 
-// x·log(x) and its limit at 0, NaN kept.
+// x·log(x) and its limit at 0; NaN stays NaN.
 double x_log_x(double x) { return x == 0.0 ? 0.0 : x * std::log(x); }
 
-// The statistics of a row, b h iq being its place in the tensors. They are defined by these lines.
+// The statistics of row (b, h, iq) of the tensors. These lines define them.
 void report(const Outputs& out, const Row& row, std::int64_t b, std::int64_t h, std::int64_t iq) {
   const bool masked = row.count == 0;
   const auto put = [&](const MutableRowView& view, double value) {
@@ -85,7 +85,7 @@ void attention(const Problem& problem) {
       KeySums sums(problem, entry);
       for (std::int64_t i = 0; i < entry.q_rows; ++i) {
         const std::int64_t iq = entry.q_begin + i;
-        compute_row(problem, e, h, i, q.data() + i * problem.d_k, k.data(), row);  // passes 1 to 3
+        compute_row(problem, {e, h, i}, q.data() + i * problem.d_k, k.data(), row);  // passes 1 to 3
 
         // pass 4: o = Σ p·z·v over the visible keys
         o.assign(o.size(), 0.0);

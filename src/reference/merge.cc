@@ -13,10 +13,10 @@ struct PartRow {
   double ln_w, w;  // w = exp(lse of the part − lse of all)
 };
 
-// The larger; NaN stays.
+// The larger; NaN is sticky.
 double max_of(double a, double b) { return std::isnan(b) || b > a ? b : a; }
 
-// The statistics of a row over all parts, the parts that saw no key left out. They are defined by these lines.
+// The statistics of a row over all parts that saw a key. These lines define them.
 struct RowStatistics {
   double lse = -INFINITY, max_logit = -INFINITY, entropy = 0.0, max_weight = 0.0, mean = 0.0, var = 0.0;
   std::int64_t visible = 0, count = 0;
@@ -24,7 +24,7 @@ struct RowStatistics {
   RowStatistics(const std::vector<PartRow>& rows, double lse_of_all, std::int64_t b, std::int64_t h, std::int64_t i)
       : lse(lse_of_all) {
     const auto value = [&](const RowView& view) { return view.given() ? load_at(view, b, h, i) : 0.0; };
-    double from = 0.0;  // means are reckoned from the first, so that equal ones have no variance, however large
+    double from = 0.0;  // means are taken relative to the first, so that equal ones have no variance, however large
     for (const auto& [part, ln_w, w] : rows) {
       max_logit = max_of(max_logit, value(part->max_logit));
       entropy += w * (value(part->entropy) - ln_w);
@@ -63,7 +63,7 @@ struct RowStatistics {
   }
 };
 
-// One row; all of it is read before any of it is written, as a part may be what is written.
+// One row; read completely before it is written, as a part may be overwritten.
 void merge_row(const MergeProblem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::vector<PartRow>& rows,
                std::vector<double>& o) {
   double top = -INFINITY, l = 0.0;
@@ -77,7 +77,7 @@ void merge_row(const MergeProblem& problem, std::int64_t b, std::int64_t h, std:
   for (PartRow& row : rows) l += row.w = std::exp(row.ln_w -= top);
   o.assign(o.size(), 0.0);
   for (PartRow& row : rows) {
-    row.ln_w -= std::log(l);  // not from lse, which cannot hold log l beside −1e30
+    row.ln_w -= std::log(l);  // not from lse, which cannot represent log l next to −1e30
     row.w /= l;
     for (std::size_t c = 0; c < o.size(); ++c) {
       o[c] += row.w * load_at(row.part->out, b, h, i, static_cast<std::int64_t>(c));
@@ -91,7 +91,7 @@ void merge_row(const MergeProblem& problem, std::int64_t b, std::int64_t h, std:
 }  // namespace
 
 void merge(const MergeProblem& problem) {
-  if (problem.rows == 0) return;  // the loops below may otherwise be 2^80 turns long
+  if (problem.rows == 0) return;  // otherwise the loops below could take 2^80 iterations
   const auto& shape = problem.out.shape;
   std::vector<PartRow> rows;
   std::vector<double> o(static_cast<std::size_t>(shape[3]));

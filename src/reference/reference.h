@@ -2,8 +2,8 @@
 
 #include "core/problem.h"
 
-// The oracle: attention in float64, plain loops, every feature. All other code of Keel is checked against it; no call is
-// ever served by it. One thread, O(n_k) memory per row beside float64 copies of one head of k and v.
+// The oracle: attention in float64, plain loops, every feature. All other code in Keel is checked against it; it
+// never serves a call. One thread, O(n_k) memory per row plus float64 copies of one head of k and v.
 namespace keel::reference {
 
 void attention(const Problem& problem);

@@ -22,8 +22,8 @@ inline std::vector<double> head_rows(const TensorView& x, std::int64_t batch, st
   return copy;
 }
 
-// One query row of one head, from the scores to the weights. Vectors hold one value per key of the entry; what masks hide
-// is 0 everywhere and has `visible` false, whatever k holds there.
+// One query row of one head, from the scores to the weights. Vectors hold one value per key of the entry; what masks
+// hide is 0 everywhere and has `visible` false, whatever k holds there.
 struct Row {
   std::vector<char> visible;
   std::vector<double> dot;    // q·k
@@ -35,7 +35,7 @@ struct Row {
   std::int64_t count = 0;  // visible keys
   double m = 0.0;          // largest visible score
   double lse = 0.0;
-  double p_max = 0.0;  // weight of the largest score; not exp(m − lse), as lse cannot hold log l beside m = −1e30
+  double p_max = 0.0;  // weight of the largest score; not exp(m − lse), as lse cannot represent log l next to m = −1e30
   double p_sink = 0.0;
   double sink = 0.0;
 };
@@ -56,7 +56,7 @@ inline bool allowed(const Problem& problem, std::int64_t b, std::int64_t h, std:
 }
 
 // The bias of key j for query i. Kernels keep scores in units of log 2, where a finite bias stays finite: beyond what
-// the type of sums can hold there, ±2.36e38 in f32, it counts as that.
+// the accumulation type can hold there, ±2.36e38 in f32, it is clamped.
 inline double bias_at(const Problem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
   const double bias = load_at(problem.options.bias, b, h, i, j);
   const double most = accumulation_dtype(problem.dtype) == DType::f64 ? std::numeric_limits<double>::max()
@@ -65,9 +65,14 @@ inline double bias_at(const Problem& problem, std::int64_t b, std::int64_t h, st
   return std::isinf(bias) ? bias : std::clamp(bias, -most * kLn2, most * kLn2);
 }
 
-// Row i of entry e, head h; q (d_k) and k (k_len, d_k) as float64. Pass numbers are those of backward.cc.
-inline void compute_row(const Problem& problem, std::int64_t e, std::int64_t h, std::int64_t i, const double* q,
-                        const double* k, Row& row) {
+// One row of one head of one entry.
+struct RowIndex {
+  std::int64_t e = 0, h = 0, i = 0;
+};
+
+// The row at `index`; q (d_k) and k (k_len, d_k) as float64. Pass numbers are those of backward.cc.
+inline void compute_row(const Problem& problem, const RowIndex& index, const double* q, const double* k, Row& row) {
+  const auto [e, h, i] = index;
   const Options& o = problem.options;
   const Entry entry = problem.entry(e);
   const std::int64_t b = entry.batch, iq = entry.q_begin + i, d = problem.d_k;
@@ -124,7 +129,8 @@ inline void compute_row(const Problem& problem, std::int64_t e, std::int64_t h, 
   for (std::int64_t j = keys.begin; j < keys.end; ++j) {
     if (!row.visible[j]) continue;
     row.p[j] /= l;
-    row.z[j] = o.dropout > 0.0 ? dropout.multiplier(e, h, entry.q_position + i, entry.k_position + j) : 1.0;  // pass 3: dropout
+    row.z[j] = o.dropout > 0.0 ? dropout.multiplier(e, h, entry.q_position + i, entry.k_position + j)
+                               : 1.0;  // pass 3: dropout
   }
 }
 

@@ -15,7 +15,7 @@
 #include <sys/sysctl.h>
 #endif
 
-// Every system has its own way to say these; where Keel knows none, it makes a fair guess.
+// Every system reports these in its own way; where Keel knows none, it guesses.
 namespace keel {
 namespace {
 
@@ -37,7 +37,7 @@ std::string cpu_name() {
 
 enum class Cache { l1, l2, l3 };
 
-// 0 where the system does not tell.
+// 0 if the system does not tell.
 #if defined(__linux__) && defined(_SC_LEVEL1_DCACHE_SIZE)  // glibc
 std::int64_t cache_bytes(Cache cache) {
   return sysconf(cache == Cache::l1   ? _SC_LEVEL1_DCACHE_SIZE
@@ -85,7 +85,7 @@ Machine look() {
 
 }  // namespace
 
-// Without a lock, which a child that is forked during the first look would find held. Two threads may both look.
+// No lock: a child forked during the first query would find it held. Two threads may both query.
 const Machine& internal::machine() {
   static std::atomic<const Machine*> found = nullptr;
   const Machine* known = found;

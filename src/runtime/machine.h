@@ -8,12 +8,12 @@
 
 namespace keel {
 
-// What this machine can do, found once.
+// What this machine can do, determined once.
 struct Machine {
-  std::string cpu;                        // as the processor calls itself
+  std::string cpu;                        // as the processor reports it
   std::vector<std::string> targets;       // SIMD targets that the library was built for and the CPU has, best first
-  std::vector<std::int64_t> target_bits;  // the same as Highway counts them
-  int threads = 1;                        // processors this process may use
+  std::vector<std::int64_t> target_bits;  // the same as Highway's target bits
+  int threads = 1;                        // processors that this process may use
   bool own_threads = true;                // whether the library can start any; without oneTBB only a team has some
   std::int64_t l1_bytes = 0;              // data cache of a core; likewise below
   std::int64_t l2_bytes = 0;

@@ -22,17 +22,17 @@ namespace {
 std::atomic<decltype(Team::size)> team_size = nullptr;
 std::atomic<decltype(Team::run)> team_run = nullptr;
 
-// Of its parent's threads a forked child has one. The team is left behind; and oneTBB, once it was used, waits for ever
-// for a lock that another thread held at the fork, so that the child is alone from then on.
+// A forked child has only one of its parent's threads. The team stays behind; and oneTBB, once used, may wait forever
+// for a lock that another thread held at the fork, so the child computes on one thread from then on.
 std::atomic<bool> tbb_used = false, alone = false;
 [[maybe_unused]] const int forks = pthread_atfork(nullptr, nullptr, [] {
   team_run = nullptr;
   alone = tbb_used.load();
 });
 
-// Calls body() on at most `workers` threads of those that run(…, threads, …) starts. A team is asked for all of its
-// threads (0), as its own programs do, since one of another size would be made anew for the next; those that are too
-// many leave at once.
+// Calls body() on at most `workers` of the threads that run(…, threads, …) starts. A team is asked for all of its
+// threads (0), as OpenMP programs do, since a change of size makes the library rebuild it; surplus threads return at
+// once.
 template <class Body>
 void run_on(decltype(Team::run) run, unsigned threads, int workers, const Body& body) {
   struct Call {
@@ -49,10 +49,10 @@ void run_on(decltype(Team::run) run, unsigned threads, int workers, const Body& 
     if (std::this_thread::get_id() != each.caller && each.places-- <= 0) return;
     std::fenv_t own;
     std::fegetenv(&own);
-    std::fesetenv(&each.floating_point);  // denormals and rounding are the caller's on every thread
+    std::fesetenv(&each.floating_point);  // every thread has the caller's denormal and rounding modes
     try {
       each.body();
-    } catch (...) {  // which must not go through the team's own frames
+    } catch (...) {  // exceptions must not unwind through the team's own frames
       if (!each.failed.exchange(true)) each.error = std::current_exception();
     }
     std::fesetenv(&own);
@@ -74,8 +74,8 @@ int allowed_threads() {
   return static_cast<int>(std::min<std::size_t>(threads, INT_MAX));
 }
 #if defined(__SANITIZE_THREAD__)
-// A thread sanitizer cannot look into oneTBB, which is not built for it, and would take its every hand-over for a race.
-// Threads of the standard library do the same tasks where it can see them.
+// The thread sanitizer cannot see into oneTBB, which is not built with it, and would report every hand-over as a race.
+// There, standard threads run the same tasks instead.
 template <class Body>
 void run_on(int workers, const Body& body) {
   const auto start = [](void (*work)(void*), void* data, unsigned threads, unsigned) {

@@ -12,8 +12,8 @@ constexpr std::align_val_t kAlignment{64};
 
 void release(void* memory) { ::operator delete(memory, kAlignment); }
 
-// Frees a thread's memory when the thread ends. It is not the destructor of a thread_local object, since glibc ends the
-// whole process where it has no memory to note that one.
+// Frees a thread's memory when the thread ends. Not the destructor of a thread_local object, since glibc aborts the
+// process if it has no memory to register that one.
 class AtThreadEnd {
  public:
   AtThreadEnd() : made_(pthread_key_create(&key_, release) == 0) {}
@@ -23,7 +23,7 @@ class AtThreadEnd {
   AtThreadEnd(const AtThreadEnd&) = delete;
   AtThreadEnd& operator=(const AtThreadEnd&) = delete;
 
-  // False where there is no memory to note it. Without a key it stays until the process ends.
+  // False if there is no memory to register it. Without a key the memory stays until the process ends.
   bool free(void* memory) const { return !made_ || pthread_setspecific(key_, memory) != ENOMEM; }
 
  private:

@@ -184,7 +184,7 @@ TEST(CApi, ViewsNameTheirDevice) {
   lists.options.k_lengths.device = {KEEL_CUDA, 3};
   EXPECT_EQ(lists(), KEEL_INVALID_ARGUMENT);
   EXPECT_STREQ(keel_last_error(),
-               "[attention] k_lengths: expected an array on cpu, as the first tensor is, got one on cuda:3");
+               "[attention] k_lengths: expected an array on cpu like the first tensor, got one on cuda:3");
 }
 
 TEST(CApi, ExplainsWithoutReadingData) {
@@ -235,9 +235,9 @@ TEST(CApi, ATeamComputesFromTheMomentItIsNamed) {
   EXPECT_EQ(keel_attention(&in, &in, &in, &out, &options, nullptr), KEEL_OK);
   EXPECT_EQ(team_calls, 1);
   EXPECT_EQ(keel_use_team(run, nullptr), KEEL_INVALID_ARGUMENT);
-  EXPECT_STREQ(keel_last_error(), "[use_team] size: expected a function beside run, got null");
+  EXPECT_STREQ(keel_last_error(), "[use_team] size: expected a function together with run, got null");
   EXPECT_EQ(keel_use_team(nullptr, size), KEEL_INVALID_ARGUMENT);
-  EXPECT_STREQ(keel_last_error(), "[use_team] run: expected a function beside size, got null");
+  EXPECT_STREQ(keel_last_error(), "[use_team] run: expected a function together with size, got null");
   ASSERT_EQ(keel_use_team(nullptr, nullptr), KEEL_OK);
   EXPECT_EQ(keel_attention(&in, &in, &in, &out, &options, nullptr), KEEL_OK);
   EXPECT_EQ(team_calls, 1);

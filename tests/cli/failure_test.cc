@@ -68,7 +68,7 @@ TEST_F(Failure, UsageIs2) {
       {{"attend", "q.npy", "k.npy", "v.npy", "-o", ""}, "--out: expected a value, got an empty one"},
       {{"attend", "", "k.npy", "v.npy"}, "q: expected a value, got an empty one"},
       {{"attend", "q.npy", "k.npy", "v.npy", "-o", "x.npy", "--lse", "./x.npy"},
-       "expected a file each, got ./x.npy twice"},
+       "expected different files, got ./x.npy twice"},
       {{"attend", "q.npy", "k.npy", "v.npy", "--quiet", "--json"}, "excludes"},
       {{"attend", "q.npy", "k.npy", "v.npy", "--causal", "diagonal"}, "--causal: diagonal not in"},
       {{"attend", "q.npy", "k.npy", "v.npy", "--window", "3"}, "--window: expected LEFT,RIGHT"},
@@ -76,7 +76,7 @@ TEST_F(Failure, UsageIs2) {
       {{"attend", "q.npy", "k.npy", "v.npy", "--origin", "3"}, "--origin: expected QUERY,KEY or QUERY,KEY,N_Q,N_K"},
       {{"attend", "q.npy", "k.npy", "v.npy", "--origin", "1,x"}, "--origin: expected integers"},
       {{"info", "--plan", "--shape", "1,8,64,64", "--backward", "--lse"}, " excludes --"},
-      {{"info", "--backward"}, "--backward: expected --plan beside it"},
+      {{"info", "--backward"}, "--backward: expected --plan with it"},
       {{"attend", "q.npy", "k.npy", "v.npy", "--scale", "large"}, "--scale"},
       {{"attend", "q.npy", "k.npy", "v.npy", "--k-lengths", "3,"}, "--k-lengths: expected integers"},
       {{"attend", "q.npy", "k.npy", "v.npy", "--alibi", "1,,2"}, "--alibi: expected numbers"},
@@ -214,7 +214,7 @@ TEST_F(Failure, WithoutTheProgramOfTheLabItSaysHowToGetIt) {
   EXPECT_EQ(result.status, 2);
   EXPECT_EQ(result.out, "");
   EXPECT_TRUE(is_one_message(result.err));
-  EXPECT_THAT(result.err, HasSubstr("lab: expected the program keel-lab beside keel or on the PATH, got none"));
+  EXPECT_THAT(result.err, HasSubstr("lab: expected the program keel-lab next to keel or on the PATH, got none"));
   EXPECT_THAT(result.err, HasSubstr("-DKEEL_BUILD_NN=ON"));
 }
 

@@ -117,9 +117,9 @@ TEST(Lab, WrongArgumentsEndBeforeAnyWork) {
       {{"lab", "--repeats", "1"}, {2, "--repeats: expected an integer of at least 2"}},
       {{"lab", "--threads", "-1"}, {2, "--threads: expected at least 0"}},
       {{"lab", "--json", "-q"}, {2, "--quiet"}},
-      {{"lab", "--data", "x.tsv"}, {2, "--data: expected 'translate' alone beside it"}},
-      {{"lab", "softmax", "--arm", "none"}, {2, "--arm: expected 'translate' alone"}},
-      {{"lab", "softmax", "translate", "--say", "x"}, {2, "--say: expected 'translate' alone"}},
+      {{"lab", "--data", "x.tsv"}, {2, "--data: expected only 'translate' with it"}},
+      {{"lab", "softmax", "--arm", "none"}, {2, "--arm: expected only 'translate' with it"}},
+      {{"lab", "softmax", "translate", "--say", "x"}, {2, "--say: expected only 'translate' with it"}},
       {{"lab", "translate", "--arm", "cosine"}, {3, "[translate] arm: expected one of none, additive, dot-16,"}},
       {{"lab", "translate", "--vocabulary", "letters"}, {3, "expected auto, words or bpe, got 'letters'"}},
       {{"lab", "translate", "--say", "  "}, {3, "--say: expected a sentence, got no words"}},
@@ -229,7 +229,7 @@ TEST(Lab, ABadFileOfPairsIsRefusedWithTheLine) {
   for (const auto& [name, message] :
        {std::pair{"missing.tsv", "missing.tsv"},
         {"empty.tsv", "empty.tsv: expected at least 100 pairs of sentences, got an empty file"},
-        {"one.tsv", "line 1: expected two columns with a tab between, got 1"},
+        {"one.tsv", "line 1: expected two columns separated by a tab, got 1"},
         {"latin1.tsv", "line 1: expected UTF-8, got byte 0xe9 at column 4"}}) {
     const Result result = keel(folder, {"lab", "translate", "--data", name});
     EXPECT_EQ(result.status, 3) << name;

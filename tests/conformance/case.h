@@ -103,7 +103,7 @@ struct Case {
   std::int64_t key_sum_rows = 0;
 
   bool gradients = true;  // whether a backward pass is tried, and asked for every gradient there is
-  bool dlse = false;      // the backward pass gets a gradient by lse
+  bool dlse = false;      // the backward pass gets a gradient with respect to lse
 
   std::vector<std::string> features;  // "factor=level" of what the table combines; empty for cases written by hand
 };

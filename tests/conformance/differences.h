@@ -98,7 +98,7 @@ struct Check {
       product += gradient.values[at] * direction.values[at];
       square += gradient.values[at] * gradient.values[at];
     }
-    EXPECT_NEAR(difference, product, 1e-6 * std::max(std::sqrt(square), 1e-2)) << "gradient by " << name;
+    EXPECT_NEAR(difference, product, 1e-6 * std::max(std::sqrt(square), 1e-2)) << "gradient with respect to " << name;
     ++compared;
   }
 

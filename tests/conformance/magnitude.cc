@@ -29,7 +29,7 @@ void for_rows(const Problem& p, Visit visit) {
       for (std::int64_t i = 0; i < entry.q_rows; ++i) {
         const double* const qi = q.data() + i * p.d_k;
         const std::int64_t iq = entry.q_begin + i;
-        reference::compute_row(p, e, h, i, qi, k.data(), row);
+        reference::compute_row(p, {e, h, i}, qi, k.data(), row);
         if (row.count == 0) continue;
         sized.dot_size.assign(row.p.size(), 0.0);
         sized.score_size.assign(row.p.size(), 0.0);

@@ -48,7 +48,7 @@ void for_rows(const Problem& p, Visit visit) {
       const auto q = reference::head_rows(p.q, entry.batch, h, entry.q_begin, entry.q_rows);
       const auto k = reference::head_rows(p.k, entry.batch, p.kv_head(h), entry.k_begin, entry.k_len);
       for (std::int64_t i = 0; i < entry.q_rows; ++i) {
-        reference::compute_row(p, e, h, i, q.data() + i * p.d_k, k.data(), row);
+        reference::compute_row(p, {e, h, i}, q.data() + i * p.d_k, k.data(), row);
         if (row.count == 0) continue;
         round_row(p, entry.batch, h, entry.q_begin + i, i + entry.diagonal, entry, row);
         visit(entry, h, i, row);

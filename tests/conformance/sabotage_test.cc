@@ -153,7 +153,7 @@ TEST(Comparison, SeesWrongKeySums) {
   });
 }
 
-TEST(Comparison, SeesAForgottenGradientByLse) {
+TEST(Comparison, SeesAForgottenGradientOfLse) {
   const Instance instance(full_case());
   EXPECT_NE(backward_mismatch(instance,
                               [](BackwardInputs inputs, auto& gradients, auto& options) {

@@ -84,6 +84,27 @@ TEST(Errors, OfTheTensors) {
   });
 }
 
+TEST(Errors, OfTheOrigin) {
+  expect_messages<F>({
+      {"[attention] origin.query: expected a position from 0 to 2^40, got -1",
+       [](F& f) { f.options.origin.query = -1; }},
+      {"[attention] origin.key: expected a position from 0 to 2^40, got 1099511627777",
+       [](F& f) { f.options.origin.key = kHuge + 1; }},
+      {"[attention] origin.n_q: expected 0, or from origin.query + 3 = 7 to 2^40, got 6",
+       [](F& f) { f.options.origin = {.query = 4, .n_q = 6}; }},
+      {"[attention] origin.n_k: expected 0, or from origin.key + 5 = 5 to 2^40, got 1099511627777",
+       [](F& f) { f.options.origin.n_k = kHuge + 1; }},
+      {"[attention] q_lengths: expected lengths from 0 to 7, got 8",
+       [](F& f) {
+         f.options.origin.query = 4, f.first = {8, 1}, f.options.q_lengths = f.first;
+       }},
+      {"[attention] k_lengths: expected lengths from 0 to 9, got 10",
+       [](F& f) {
+         f.options.origin = {.key = 2, .n_k = 9}, f.first = {9, 10}, f.options.k_lengths = f.first;
+       }},
+  });
+}
+
 TEST(Errors, OfLengthsAndOffsets) {
   expect_messages<F>({
       {"[attention] q_lengths: expected a pointer to 2 values, got null",
@@ -114,9 +135,9 @@ TEST(Errors, OfLengthsAndOffsets) {
        [](F& f) { f.pack(), f.options.k_offsets = {}; }},
       {"[attention] k_offsets: expected as many offsets as in q_offsets (0), got 4",
        [](F& f) { f.pack(), f.options.q_offsets = {}; }},
-      {"[attention] q_lengths: expected none beside q_offsets, got 1",
+      {"[attention] q_lengths: expected none with q_offsets, got 1",
        [](F& f) { f.pack(), f.options.q_lengths = std::span(f.first).first(1); }},
-      {"[attention] k_lengths: expected none beside k_offsets, got 1",
+      {"[attention] k_lengths: expected none with k_offsets, got 1",
        [](F& f) { f.pack(), f.options.k_lengths = std::span(f.first).first(1); }},
       {"[attention] q_offsets: expected batch 1 for a packed batch, got 2",
        [](F& f) {
@@ -132,9 +153,8 @@ TEST(Errors, OfLengthsAndOffsets) {
        }},
       {"[attention] q_offsets: expected the first offset to be 0, got 1", [](F& f) { f.pack(), f.first[0] = 1; }},
       {"[attention] k_offsets: expected the first offset to be 0, got -1", [](F& f) { f.pack(), f.second[0] = -1; }},
-      {"[attention] q_offsets: expected offsets that never fall, got 1 after 2",
-       [](F& f) { f.pack(), f.first[1] = 2; }},
-      {"[attention] k_offsets: expected offsets that never fall, got 1 after 2",
+      {"[attention] q_offsets: expected non-decreasing offsets, got 1 after 2", [](F& f) { f.pack(), f.first[1] = 2; }},
+      {"[attention] k_offsets: expected non-decreasing offsets, got 1 after 2",
        [](F& f) { f.pack(), f.second[2] = 1; }},
       {"[attention] q_offsets: expected the last offset to be the number of rows 3, got 2",
        [](F& f) { f.pack(), f.first[3] = 2; }},
@@ -147,13 +167,13 @@ TEST(Errors, OfTheScale) {
   expect_messages<F>({
       {"[attention] scale: expected a finite number, got nan", [](F& f) { f.options.scale = std::nan(""); }},
       {"[attention] scale: expected a finite number, got -inf", [](F& f) { f.options.scale = -HUGE_VAL; }},
-      {"[attention] scale_tensor: expected none beside the number scale, got both",
+      {"[attention] scale_tensor: expected none with the number scale, got both",
        [](F& f) { f.options.scale = 0.5, f.options.scale_tensor = f.more[0].rows(); }},
       {"[attention] scale_tensor: expected dtype f64, f32, f16 or bf16, got i64",
        [](F& f) { f.options.scale_tensor = f.more[0].rows(kRowShape, DType::i64); }},
       {"[attention] scale_tensor: expected a pointer to data of shape (2, 4, 3), got null",
        [](F& f) { f.options.scale_tensor = f.more[0].rows(), f.options.scale_tensor.data = nullptr; }},
-      {"[attention] scale_tensor: expected shape (B, H_q, N_q) = (2, 4, 3), or 1 in any place, got (2, 2, 3)",
+      {"[attention] scale_tensor: expected shape (B, H_q, N_q) = (2, 4, 3), or 1 in any dimension, got (2, 2, 3)",
        [](F& f) {
          f.options.scale_tensor = f.more[0].rows({2, 2, 3});
        }},
@@ -167,11 +187,11 @@ TEST(Errors, OfTheMasks) {
        [](F& f) {
          f.options.mask = {nullptr, DType::boolean, kScoreShape, {60, 15, 5, 1}};
        }},
-      {"[attention] mask: expected shape (B, H_q, N_q, N_k) = (2, 4, 3, 5), or 1 in any place, got (2, 2, 3, 5)",
+      {"[attention] mask: expected shape (B, H_q, N_q, N_k) = (2, 4, 3, 5), or 1 in any dimension, got (2, 2, 3, 5)",
        [](F& f) {
          f.options.mask = f.more[0].tensor({2, 2, 3, 5}, DType::boolean);
        }},
-      {"[attention] mask: expected shape (B, H_q, N_q, N_k) = (2, 4, 3, 5), or 1 in any place, got (1, 1, 3, 0)",
+      {"[attention] mask: expected shape (B, H_q, N_q, N_k) = (2, 4, 3, 5), or 1 in any dimension, got (1, 1, 3, 0)",
        [](F& f) {
          f.options.mask = f.more[0].tensor({1, 1, 3, 0}, DType::boolean);
        }},
@@ -186,7 +206,7 @@ TEST(Errors, OfTheMasks) {
        [](F& f) {
          f.options.bias = f.more[0].tensor({-1, 1, 1, 1});
        }},
-      {"[attention] bias: expected shape (B, H_q, N_q, N_k) = (2, 4, 3, 5), or 1 in any place, got (1, 1, 5, 3)",
+      {"[attention] bias: expected shape (B, H_q, N_q, N_k) = (2, 4, 3, 5), or 1 in any dimension, got (1, 1, 5, 3)",
        [](F& f) {
          f.options.bias = f.more[0].tensor({1, 1, 5, 3});
        }},
@@ -217,8 +237,8 @@ TEST(Errors, OfTheOtherOptions) {
       {"[attention] dropout: expected from 0 to 1, got -0.25", [](F& f) { f.options.dropout = -0.25; }},
       {"[attention] dropout: expected from 0 to 1, got 1.5", [](F& f) { f.options.dropout = 1.5; }},
       {"[attention] dropout: expected from 0 to 1, got nan", [](F& f) { f.options.dropout = std::nan(""); }},
-      {"[attention] dropout: expected sizes of at most 2^32 beside it, got q (2, 4, 3, 8), k (2, 2, 4294967297, 8) "
-       "of 3 and 4294967297 rows in all",
+      {"[attention] dropout: expected sizes of at most 2^32 with dropout, got q (2, 4, 3, 8), k (2, 2, 4294967297, 8) "
+       "of 3 and 4294967297 rows in total",
        [](F& f) {
          f.options.dropout = 0.5;
          f.k.shape[2] = f.v.shape[2] = (std::int64_t{1} << 32) + 1;
@@ -294,40 +314,40 @@ TEST(Errors, OfTheOutputs) {
 
 TEST(Errors, OfSharedMemory) {
   expect_messages<F>({
-      {"[attention] out: expected memory of its own, got one that overlaps q",
+      {"[attention] out: expected its own memory, got memory that overlaps q",
        [](F& f) { f.out.data = const_cast<void*>(f.q.data); }},
-      {"[attention] out: expected memory of its own, got one that overlaps k",
+      {"[attention] out: expected its own memory, got memory that overlaps k",
        [](F& f) { f.out.data = f.k_block.data() + 2 * 2 * 5 * 8 - 1; }},
-      {"[attention] lse: expected memory of its own, got one that overlaps out",
+      {"[attention] lse: expected its own memory, got memory that overlaps out",
        [](F& f) { f.outputs.lse = f.out_block.rows(); }},
-      {"[attention] entropy: expected memory of its own, got one that overlaps lse",
+      {"[attention] entropy: expected its own memory, got memory that overlaps lse",
        [](F& f) { f.outputs.lse = f.outputs.entropy = f.more[0].rows(); }},
-      {"[attention] key_sums: expected memory of its own, got one that overlaps k",
+      {"[attention] key_sums: expected its own memory, got memory that overlaps k",
        [](F& f) {
          f.outputs.key_sums = f.k_block.rows({kB, kHq, kNk});
        }},
-      {"[attention] weights: expected memory of its own, got one that overlaps bias",
+      {"[attention] weights: expected its own memory, got memory that overlaps bias",
        [](F& f) { f.options.bias = f.outputs.weights = f.more[0].tensor(kScoreShape); }},
-      {"[attention] out: expected memory of its own, got one that overlaps mask",
+      {"[attention] out: expected its own memory, got memory that overlaps mask",
        [](F& f) {
          f.options.mask = f.out_block.tensor({1, 1, 1, 1}, DType::boolean);
        }},
-      {"[attention] out: expected memory of its own, got one that overlaps sinks",
+      {"[attention] out: expected its own memory, got memory that overlaps sinks",
        [](F& f) { f.options.sinks = f.out_block.heads(); }},
-      {"[attention] visible: expected memory of its own, got one that overlaps k_lengths",
+      {"[attention] visible: expected its own memory, got memory that overlaps k_lengths",
        [](F& f) {
          f.first.assign(24, 1);
          f.options.k_lengths = std::span(f.first).first(2);
          f.outputs.visible = row_view(f.first.data(), kRowShape);
        }},
-      {"[attention] out: expected memory of its own, got one that overlaps q_offsets",
+      {"[attention] out: expected its own memory, got memory that overlaps q_offsets",
        [](F& f) {
          f.pack();
          auto* const offsets = reinterpret_cast<std::int64_t*>(f.out_block.data() + 4);
          std::copy(f.first.begin(), f.first.end(), offsets);
          f.options.q_offsets = {offsets, 4};
        }},
-      {"[attention] heads: expected memory of its own, got one that overlaps lse",
+      {"[attention] heads: expected its own memory, got memory that overlaps lse",
        [](F& f) {
          f.outputs.heads = f.head_list;
          f.outputs.lse = {f.head_list.data(), DType::f32, kRowShape, contiguous_strides(kRowShape)};
@@ -369,7 +389,7 @@ TEST(Errors, OfTheBackwardPass) {
        [](B& b) { b.gradients.dk.strides[1] = 0; }},
       {"[attention_backward] dbias: expected none without a bias, got a view", [](B& b) { b.options.bias = {}; }},
       {"[attention_backward] dbias: expected dtype f32, got f16", [](B& b) { b.gradients.dbias.dtype = DType::f16; }},
-      {"[attention_backward] dbias: expected shape (B, H_q, N_q, N_k) = (2, 4, 3, 5), or 1 in any place, got "
+      {"[attention_backward] dbias: expected shape (B, H_q, N_q, N_k) = (2, 4, 3, 5), or 1 in any dimension, got "
        "(2, 2, 3, 5)",
        [](B& b) { b.gradients.dbias.shape[1] = 2; }},
       {"[attention_backward] dbias: expected strides that keep elements apart, got (60, 15, 3, 1) for shape "
@@ -377,7 +397,7 @@ TEST(Errors, OfTheBackwardPass) {
        [](B& b) { b.gradients.dbias.strides[2] = 3; }},
       {"[attention_backward] dscale: expected dtype f64, f32, f16 or bf16, got i64",
        [](B& b) { b.gradients.dscale.dtype = DType::i64; }},
-      {"[attention_backward] dscale: expected shape (B, H_q, N_q) = (2, 4, 3), or 1 in any place, got (2, 4, 2)",
+      {"[attention_backward] dscale: expected shape (B, H_q, N_q) = (2, 4, 3), or 1 in any dimension, got (2, 4, 2)",
        [](B& b) { b.gradients.dscale.shape[2] = 2; }},
       {"[attention_backward] dscale: expected a pointer to data of shape (2, 4, 3), got null",
        [](B& b) { b.gradients.dscale.data = nullptr; }},
@@ -388,11 +408,11 @@ TEST(Errors, OfTheBackwardPass) {
        [](B& b) { b.gradients.dsinks.shape[0] = 2; }},
       {"[attention_backward] dsinks: expected strides that keep elements apart, got (0) for shape (4)",
        [](B& b) { b.gradients.dsinks.strides[0] = 0; }},
-      {"[attention_backward] dq: expected memory of its own, got one that overlaps q",
+      {"[attention_backward] dq: expected its own memory, got memory that overlaps q",
        [](B& b) { b.gradients.dq.data = const_cast<void*>(b.inputs.q.data); }},
-      {"[attention_backward] dv: expected memory of its own, got one that overlaps dk",
+      {"[attention_backward] dv: expected its own memory, got memory that overlaps dk",
        [](B& b) { b.gradients.dv.data = b.gradients.dk.data; }},
-      {"[attention_backward] dbias: expected memory of its own, got one that overlaps bias",
+      {"[attention_backward] dbias: expected its own memory, got memory that overlaps bias",
        [](B& b) { b.gradients.dbias.data = const_cast<void*>(b.options.bias.data); }},
   });
 }
@@ -455,25 +475,25 @@ TEST(Errors, OfMerge) {
 
 TEST(Errors, OfStatisticsThatAPartOfAMergeLacks) {
   expect_messages<M>({
-      {"[merge] parts[1].max_logit: expected a view, as max_logit is asked for, got none",
+      {"[merge] parts[1].max_logit: expected a view, as max_logit is requested, got none",
        [](M& m) { m.parts[1].max_logit = {}; }},
-      {"[merge] parts[0].entropy: expected a view, as entropy is asked for, got none",
+      {"[merge] parts[0].entropy: expected a view, as entropy is requested, got none",
        [](M& m) { m.parts[0].entropy = {}; }},
-      {"[merge] parts[1].max_weight: expected a view, as max_weight is asked for, got none",
+      {"[merge] parts[1].max_weight: expected a view, as max_weight is requested, got none",
        [](M& m) { m.parts[1].max_weight = {}; }},
-      {"[merge] parts[1].logit_mean: expected a view, as logit_mean is asked for, got none",
+      {"[merge] parts[1].logit_mean: expected a view, as logit_mean is requested, got none",
        [](M& m) { m.parts[1].logit_mean = {}; }},
-      {"[merge] parts[1].logit_mean: expected a view, as logit_var is asked for, got none",
+      {"[merge] parts[1].logit_mean: expected a view, as logit_var is requested, got none",
        [](M& m) { m.outputs.logit_mean = {}, m.parts[1].logit_mean = {}; }},
-      {"[merge] parts[0].logit_var: expected a view, as logit_var is asked for, got none",
+      {"[merge] parts[0].logit_var: expected a view, as logit_var is requested, got none",
        [](M& m) { m.parts[0].logit_var = {}; }},
-      {"[merge] parts[0].visible: expected a view, as visible is asked for, got none",
+      {"[merge] parts[0].visible: expected a view, as visible is requested, got none",
        [](M& m) { m.parts[0].visible = {}; }},
-      {"[merge] parts[0].logit_count: expected a view, as logit_count is asked for, got none",
+      {"[merge] parts[0].logit_count: expected a view, as logit_count is requested, got none",
        [](M& m) { m.parts[0].logit_count = {}; }},
-      {"[merge] parts[0].logit_count: expected a view, as logit_mean is asked for, got none",
+      {"[merge] parts[0].logit_count: expected a view, as logit_mean is requested, got none",
        [](M& m) { m.outputs.logit_count = {}, m.parts[0].logit_count = {}; }},
-      {"[merge] parts[0].logit_count: expected a view, as logit_var is asked for, got none",
+      {"[merge] parts[0].logit_count: expected a view, as logit_var is requested, got none",
        [](M& m) { m.outputs.logit_count = m.outputs.logit_mean = {}, m.parts[0].logit_count = {}; }},
   });
   M m;
@@ -484,23 +504,23 @@ TEST(Errors, OfStatisticsThatAPartOfAMergeLacks) {
 
 TEST(Errors, OfMergeInPlaceOfAnythingButTheSameViewOfAPart) {
   expect_messages<M>({
-      {"[merge] out: expected memory of its own, got one that overlaps parts[1].out",
+      {"[merge] out: expected its own memory, got memory that overlaps parts[1].out",
        [](M& m) { m.parts[1].out.data = m.out_block.data() + 1; }},
-      {"[merge] out: expected memory of its own, got one that overlaps parts[1].out",
+      {"[merge] out: expected its own memory, got memory that overlaps parts[1].out",
        [](M& m) {
          m.parts[1].out.data = m.out.data;
          m.parts[1].out.strides = {72, 18, 1, 3};
        }},
-      {"[merge] out: expected memory of its own, got one that overlaps parts[0].out",
+      {"[merge] out: expected its own memory, got memory that overlaps parts[0].out",
        [](M& m) {
          m.parts[0].out.data = m.out.data;
          m.parts[0].out.dtype = DType::bf16;
        }},
-      {"[merge] lse: expected memory of its own, got one that overlaps parts[0].entropy",
+      {"[merge] lse: expected its own memory, got memory that overlaps parts[0].entropy",
        [](M& m) { m.outputs.lse.data = m.part_blocks[0][3].data(); }},
-      {"[merge] entropy: expected memory of its own, got one that overlaps parts[1].entropy",
+      {"[merge] entropy: expected its own memory, got memory that overlaps parts[1].entropy",
        [](M& m) { m.outputs.entropy.data = m.part_blocks[1][3].data() + 2; }},
-      {"[merge] lse: expected memory of its own, got one that overlaps out",
+      {"[merge] lse: expected its own memory, got memory that overlaps out",
        [](M& m) { m.outputs.lse.data = m.out.data; }},
   });
   M m;

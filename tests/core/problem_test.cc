@@ -86,7 +86,7 @@ TEST(Broadcast, DimensionsGetFullSizeAndStrideZero) {
 }
 
 // Strides along dimensions of size 1, and of views that are not given, may be anything: kernels multiply with them.
-TEST(Strides, ThatLeadNowhereBecomePlain) {
+TEST(Strides, ThatAreNeverFollowedBecomeContiguous) {
   constexpr std::int64_t wild = std::numeric_limits<std::int64_t>::max();
   float q = 1.0f, k[2] = {}, v[2] = {}, out = 0.0f;
   Outputs outputs;

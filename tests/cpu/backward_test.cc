@@ -162,7 +162,7 @@ TEST_P(Backward, DropoutKeepsTheMean) {
   }
 }
 
-TEST_P(Backward, AGradientAskedForAloneHasTheSameBits) {
+TEST_P(Backward, AGradientRequestedAloneHasTheSameBits) {
   OneHead all(150, 24, 16), one(150, 24, 16);
   const Options options{.softcap = 3.0, .causal = Causal::top_left, .dropout = 0.2};
   const Forced forced{.target = target(), .tiles = {12, 64}};

@@ -69,14 +69,14 @@ void expect_nothing_beside_touched(const Case& c, std::uint64_t seed, FaultRepor
   expect_nothing_beside_touched(c, placement, random.pick(choices), random.pick(choices));
 }
 
-TEST(Memory, TableTouchesNothingBesideItsArrays) {
+TEST(Memory, TableTouchesNothingOutsideItsArrays) {
   FaultReport report;
   for (const Case& c : conformance::table()) {
     for (const std::uint64_t side : {0, 1}) expect_nothing_beside_touched(c, 2 * c.seed + side, report);
   }
 }
 
-TEST(Memory, RandomProblemsTouchNothingBesideTheirArrays) {
+TEST(Memory, RandomProblemsTouchNothingOutsideTheirArrays) {
   FaultReport report;
   for (std::uint64_t seed = 0; seed < random_problems(2000); ++seed) {
     expect_nothing_beside_touched(conformance::random_case(seed), seed, report);

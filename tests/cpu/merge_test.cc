@@ -55,7 +55,7 @@ TEST(MergeOnEveryTarget, SameBitsForAnyNumberOfThreads) {
 }
 
 // A call that is large enough for the planner itself to share it, through the interface.
-TEST(MergePlan, SharesLargeCallsAlone) {
+TEST(MergePlan, SharesOnlyLargeCalls) {
   std::vector<float> values(1 << 22), lse(1 << 16);
   const auto plan = [&](std::int64_t rows, int threads) {
     const Partial part = {.out = view(const_cast<const float*>(values.data()), {1, 1, rows, 64}),

@@ -7,7 +7,7 @@
 namespace keel::io {
 namespace {
 
-TEST(Utf8, TakesWhatUnicodeAllows) {
+TEST(Utf8, AcceptsWhatUnicodeAllows) {
   EXPECT_EQ(invalid_utf8("äß中😀"), std::string::npos);
   EXPECT_EQ(invalid_utf8("a\xc0\x80"), 1u);         // overlong
   EXPECT_EQ(invalid_utf8("\xf4\x90\x80\x80"), 0u);  // past U+10FFFF

@@ -99,7 +99,7 @@ TEST(SoftmaxNumbers, NaiveFailsWhereTheExponentialOverflows) {
 }
 
 TEST(SoftmaxNumbers, PrintedRows) {
-  // e^s / Σ e^s, reckoned here.
+  // e^s / Σ e^s, computed here.
   const auto expect_row = [](const std::string& id, const std::vector<double>& scores) {
     double sum = 0;
     for (const double s : scores) sum += std::exp(s);

@@ -109,7 +109,7 @@ TEST(Report, SaysWhyChartsAreLeftOutWithoutD3) {
   EXPECT_THAT(report({small()}, ledger({}, {}), "/* d3 */"), Not(HasSubstr("built without D3")));
 }
 
-TEST(Folder, KeepsResultsOfTheSameRunAlone) {
+TEST(Folder, KeepsOnlyResultsOfTheSameRun) {
   const TemporaryFolder place;
   const Folder folder(place / "out");
   const Record record = run("example", {.full = false, .seed = 3, .repeats = 2});

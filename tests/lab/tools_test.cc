@@ -191,7 +191,7 @@ TEST(Measure, GradientsAgreeWithCentralDifferences) {
     q.values[at] = value;
     EXPECT_NEAR(g.dq.values[at], (up - down) / (2 * h), 1e-9);
   }
-  // The gradient by the scores: each row adds up to 0, since adding to all scores changes nothing.
+  // The gradient with respect to the scores: each row adds up to 0, since adding to all scores changes nothing.
   for (std::int64_t i = 0; i < 4; ++i) EXPECT_NEAR(g.ds.at(i, 0) + g.ds.at(i, 1), 0, 1e-15);
 }
 

@@ -95,7 +95,8 @@ TEST(Errors, NameTheOperationAndBothShapes) {
        [] {
          embedding(f({5, 2}), f({2}));
        }},
-      {"[gather] x and index: expected the same rank and an index no larger than x but along dimension 1, got (2, 3) "
+      {"[gather] x and index: expected the same rank and an index no larger than x except along dimension 1, got (2, "
+       "3) "
        "and (3, 1)",
        [] {
          gather(f({2, 3}), 1, ids({3, 1}));
@@ -120,7 +121,7 @@ TEST(Errors, NameTheOperationAndBothShapes) {
        [] {
          slice(f({2, 3}), 1, 1, 4);
        }},
-      {"[concat] parts: expected shapes that differ in dimension 1 alone, got (2, 3) and (3, 3)",
+      {"[concat] parts: expected shapes that differ only in dimension 1, got (2, 3) and (3, 3)",
        [] {
          concat({f({2, 3}), f({3, 3})}, 1);
        }},

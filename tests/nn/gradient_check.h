@@ -28,8 +28,8 @@ inline nn::Tensor weights_of(const nn::Tensor& y) {
   return nn::Tensor::of(y.shape(), w);
 }
 
-// Compares the gradients of f by every element of every input with central differences. Inputs are dense f64 leaves; f
-// must give the same for the same inputs.
+// Compares the gradients of f with respect to every input element with central differences. Inputs are dense f64
+// leaves; f must give the same for the same inputs.
 inline void expect_gradients(const std::string& what, std::vector<nn::Tensor> inputs,
                              const std::function<nn::Tensor(const std::vector<nn::Tensor>&)>& f) {
   SCOPED_TRACE(what);
@@ -43,7 +43,7 @@ inline void expect_gradients(const std::string& what, std::vector<nn::Tensor> in
   y.backward(weights_of(y));
   const nn::NoGrad off;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    ASSERT_TRUE(inputs[i].grad().given()) << "no gradient by input " << i;
+    ASSERT_TRUE(inputs[i].grad().given()) << "no gradient with respect to input " << i;
     ASSERT_EQ(inputs[i].grad().shape(), inputs[i].shape());
     const std::vector<double> gradient = inputs[i].grad().values();
     const auto x = inputs[i].data<double>();

@@ -174,7 +174,7 @@ TEST(Gradients, DropoutWithTheSameSeed) {
 }
 
 // q (2, 2, 3, 4), k and v of 5 keys; every option that has a gradient, alone and all at once.
-TEST(Gradients, AttentionByEveryInput) {
+TEST(Gradients, AttentionWithRespectToEveryInput) {
   const Inputs qkv{normal({2, 2, 3, 4}, "q"), normal({2, 2, 5, 4}, "k"), normal({2, 2, 5, 3}, "v")};
   expect_gradients("plain", qkv, [](const Inputs& i) { return attention(i[0], i[1], i[2]); });
   expect_gradients("causal", qkv, [](const Inputs& i) {

@@ -1,4 +1,5 @@
-// Every module's and score function's gradients, by its inputs and all its parameters, against central differences.
+// Every module's and score function's gradients, with respect to its inputs and parameters, against central
+// differences.
 #include "nn/gradient_check.h"
 
 namespace keel::nn {

@@ -34,7 +34,7 @@ TEST(Tensor, ReshapeOfATransposeReadsInOrder) {
   EXPECT_EQ(x.at({0, 0, 0}), 3);
 }
 
-TEST(Tensor, OperationsOnWhatIsEmptyGiveWhatIsEmpty) {
+TEST(Tensor, OperationsOnEmptyTensorsGiveEmptyTensors) {
   const Tensor none = Tensor::zeros({0, 3});
   EXPECT_EQ((none + Tensor::zeros({3})).shape(), (Shape{0, 3}));
   EXPECT_EQ(matmul(none, Tensor::zeros({3, 2})).shape(), (Shape{0, 2}));

@@ -140,7 +140,7 @@ TEST(Training, SameBitsForAnyNumberOfThreads) {
   EXPECT_EQ(run(5), one);
 }
 
-TEST(Training, ResumedRunGoesOnAsIfItHadNotStopped) {
+TEST(Training, ResumedRunContinuesAsIfItHadNotStopped) {
   const test::TemporaryFolder folder;
   GPT whole(small());
   AdamW whole_optimiser(whole.parameters(), {});
@@ -228,7 +228,7 @@ TEST(Gpt, CacheOfAttentionMatchesACausalPass) {
   for (std::size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(joined[i], whole[i], 1e-6);
 }
 
-TEST(Module, LoadWantsTheSameNamesAndShapesAndChangesNothingElse) {
+TEST(Module, LoadNeedsTheSameNamesAndShapesAndChangesNothingElse) {
   const test::TemporaryFolder folder;
   Random random(1);
   Linear a(3, 2, random), b(3, 2, random), wide(4, 2, random), bare(3, 2, random, {.bias = false});

@@ -142,7 +142,7 @@ TEST_F(OnADevice, ArraysOnAnotherDeviceAreRefused) {
   v.device = {};
   const Error error = error_of([&] { attention(tensor(4), tensor(4), v, tensor(4)); });
   EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-  EXPECT_STREQ(error.what(), "[attention] v: expected an array on extension:1, as the first tensor is, got one on cpu");
+  EXPECT_STREQ(error.what(), "[attention] v: expected an array on extension:1 like the first tensor, got one on cpu");
 }
 
 TEST_F(OnADevice, ListsThereAreNotRead) {
@@ -157,7 +157,7 @@ TEST_F(OnADevice, ListsThereAreNotRead) {
   EXPECT_EQ(first(out), 7.0f);
 }
 
-TEST_F(OnADevice, ListsOnTheCpuAreCheckedAsEver) {
+TEST_F(OnADevice, ListsOnTheCpuAreStillChecked) {
   const std::vector<std::int64_t> lengths = {4};
   const Error error = error_of([&] { attention(tensor(4), tensor(4), tensor(4), tensor(4), {.k_lengths = lengths}); });
   EXPECT_STREQ(error.what(), "[attention] k_lengths: expected lengths from 0 to 3, got 4");

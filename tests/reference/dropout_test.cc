@@ -18,7 +18,7 @@ TEST(Philox, GivesTheKnownAnswers) {
             (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-TEST(DropoutNumbers, DependOnEachPartOfThePlaceAndOnTheSeed) {
+TEST(DropoutNumbers, DependOnEachPartOfThePositionAndOnTheSeed) {
   const Dropout dropout(0.5, 42), other(0.5, 43), high(0.5, 42 + (std::uint64_t{1} << 32));
   int entry = 0, head = 0, query = 0, key = 0, seed = 0, upper = 0;
   for (std::int64_t j = 0; j < 1000; ++j) {
@@ -45,7 +45,7 @@ TEST(DropoutNumbers, DifferBetweenTheKeysOfARow) {
   }
 }
 
-TEST(DropoutNumbers, DropTheShareAskedFor) {
+TEST(DropoutNumbers, DropTheRequestedShare) {
   for (const double probability : {0.0, 0.01, 0.1, 0.5, 0.9, 0.999, 1.0}) {
     const Dropout dropout(probability, 1);
     constexpr int kCount = 200'000;

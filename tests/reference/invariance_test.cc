@@ -42,7 +42,7 @@ TEST_P(Invariance, OrderOfKeysDoesNotMatter) {
   }
 }
 
-TEST_P(Invariance, ShiftOfBiasMovesLseAlone) {
+TEST_P(Invariance, ShiftOfBiasMovesOnlyLse) {
   const Inputs x = random_inputs(2, 2, 1, 5, 7, 4, 3);
   Dense bias = random_dense({2, 2, 5, 7}, 5);
   const Results a = attend(x, {.bias = view(bias)});
@@ -71,7 +71,7 @@ TEST_P(Invariance, HalvesOfTheKeysMergeIntoTheWhole) {
   }
 }
 
-TEST_P(Invariance, ASinkMergesAsAPartOfItsOwn) {
+TEST_P(Invariance, ASinkMergesAsASeparatePart) {
   const Inputs x = random_inputs(1, 2, 2, 4, 5, 3, 2);
   const std::vector<double> sink_values = {0.3, -1.0};
   const Results plain = attend(x), whole = attend(x, {.sinks = heads(sink_values)});

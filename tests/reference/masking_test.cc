@@ -114,7 +114,7 @@ TEST_P(Masking, NanBehindTheDiagonalReachesLaterQueriesOnly) {
   }
 }
 
-TEST_P(Masking, VisibleNanMakesEveryStatisticNanButTheCount) {
+TEST_P(Masking, VisibleNanMakesEveryStatisticNanExceptTheCount) {
   Inputs x = random_inputs(1, 1, 1, 2, 5, 4, 3);
   x.q.at(0, 0, 1, 0) = NAN;
   const Results r = attend(x);

@@ -60,7 +60,7 @@ class Merge : public testing::TestWithParam<MergeRun> {
   }
 };
 
-TEST_P(Merge, WeighsByTheExponentialOfLse) {
+TEST_P(Merge, WeightsByTheExponentialOfLse) {
   const Part r = merged({{2.0, std::log(3.0)}, {-1.0, std::log(1.0)}, {4.0, std::log(6.0)}});
   EXPECT_NEAR(r.out, (3.0 * 2.0 - 1.0 + 6.0 * 4.0) / 10.0, 1e-15);
   EXPECT_NEAR(r.lse, std::log(10.0), 1e-15);
@@ -154,7 +154,7 @@ TEST_P(Merge, EntropyAndMaxWeightAreThoseOfTheWeightsTogether) {
   EXPECT_NEAR(r.max_weight, 0.375, 1e-15);
 }
 
-TEST_P(Merge, MomentsAreWeighedByTheNumberOfScores) {
+TEST_P(Merge, MomentsAreWeightedByTheNumberOfScores) {
   // {1, 3} and four masked by a number; a sink alone; {2, 5, 8}; nothing but such masks
   const Part r = merged({{0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 1.0, 6, 2},
                          {0.0, 9.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0},

@@ -46,7 +46,7 @@ TEST_F(Parallel, ATeamTakesEveryTaskOnce) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST_F(Parallel, NoMoreMembersWorkThanAskedFor) {
+TEST_F(Parallel, NoMoreMembersWorkThanRequested) {
   std::atomic<int> now = 0, most = 0;
   for (int round = 0; round < 50; ++round) {
     parallel_tasks(20, 2, [&](std::int64_t) {
@@ -82,7 +82,7 @@ TEST_F(Parallel, EveryMemberRoundsAsTheCallerDoes) {
   EXPECT_EQ(upward, 4);
 }
 
-TEST_F(Parallel, AMemberMoreOrLessLosesNothing) {
+TEST_F(Parallel, OneMemberMoreOrLessLosesNothing) {
   for (given = 1; given < 8; ++given) EXPECT_EQ(run(100, 4), std::vector(100, 1)) << given << " threads came";
 }
 
@@ -94,7 +94,7 @@ TEST_F(Parallel, ATeamTooSmallIsNotAsked) {
   EXPECT_FALSE(resources().has_team(2));
 }
 
-TEST_F(Parallel, OneTaskOrThreadNeedsNobody) {
+TEST_F(Parallel, OneTaskOrThreadNeedsNoOther) {
   const auto caller = std::this_thread::get_id();
   parallel_tasks(1, 4, [&](std::int64_t) { EXPECT_EQ(std::this_thread::get_id(), caller); });
   parallel_tasks(9, 1, [&](std::int64_t) { EXPECT_EQ(std::this_thread::get_id(), caller); });

@@ -13,10 +13,10 @@
 namespace keel::nn {
 
 struct AttentionOptions {
-  std::optional<double> scale{};    // on q·k; 1/√d_k when absent
-  Tensor scale_tensor{};            // in its place: (B, H, N_q), each size may be 1. Has a gradient
+  std::optional<double> scale{};    // on q·k; 1/√d_k by default
+  Tensor scale_tensor{};            // instead: (B, H, N_q), any size may be 1. Has a gradient
   std::optional<double> softcap{};  // c·tanh(s/c)
-  Tensor mask{};                    // bool, true = attend: (B, H, N_q, N_k), each size may be 1; or (N_q, N_k)
+  Tensor mask{};                    // bool, true = attend: (B, H, N_q, N_k), any size may be 1; or (N_q, N_k)
   Tensor bias{};                    // added to the scores, shaped like mask. Has a gradient
   Causal causal = Causal::none;
   Window window{};
@@ -36,7 +36,7 @@ struct AttentionReport {
 };
 
 // q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B, H_kv, N_k, d_v) → (B, H_q, N_q, d_v). Any strides: a transposed
-// (B, N, H, d) needs no copy, and the result then lies in memory as q does.
+// (B, N, H, d) needs no copy, and the result then has q's memory layout.
 KEEL_API Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options = {},
                           AttentionReport* report = nullptr);
 

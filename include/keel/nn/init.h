@@ -8,7 +8,7 @@
 
 namespace keel::nn {
 
-// How a weight matrix begins. Of fan_in inputs and fan_out outputs, the variance of a weight is
+// How a weight matrix is initialised. With fan_in inputs and fan_out outputs, the variance of a weight is
 enum class Init {
   unit_normal,      // 1
   xavier_uniform,   // 2/(fan_in + fan_out); also called Glorot
@@ -16,7 +16,7 @@ enum class Init {
   kaiming_uniform,  // 2/fan_in; also called He
   kaiming_normal,   // the same
   lecun_normal,     // 1/fan_in
-  torch_linear,     // 1/(3·fan_in), uniform: how torch.nn.Linear begins
+  torch_linear,     // 1/(3·fan_in), uniform: the default of torch.nn.Linear
   gpt2,             // 0.02²
 };
 
@@ -38,7 +38,7 @@ KEEL_API Fans projection_fans(Projection projection, std::int64_t d_in, std::int
 
 KEEL_API double init_variance(Init init, const Fans& fans);
 
-// A weight (out, in); `fans` says otherwise what counts as its inputs and outputs.
+// A weight (out, in); `fans` overrides what counts as its inputs and outputs.
 KEEL_API Tensor initial(const Shape& shape, Init init, Random& random, std::optional<Fans> fans = {});
 
 }  // namespace keel::nn

@@ -46,8 +46,8 @@ class KEEL_API LayerNorm : public Module {
   double epsilon_;
 };
 
-// Zeroes elements while training, and passes everything on in eval(). Modules that drop out share one Random, so that a
-// run is a function of its seed; a run that resumes seeks it.
+// Zeroes elements while training, and passes everything on in eval(). Modules with dropout share one Random, so that a
+// run is a function of its seed; to resume a run, seek it.
 class KEEL_API Dropout : public Module {
  public:
   Dropout(double p, std::shared_ptr<Random> random);
@@ -61,7 +61,7 @@ class KEEL_API Dropout : public Module {
   std::shared_ptr<Random> random_;
 };
 
-// (n, d): sin(i/10000^(2c/d)) at column 2c, cos of the same beside it ("Attention is all you need").
+// (n, d): sin(i/10000^(2c/d)) at column 2c, cos of the same next to it ("Attention is all you need").
 KEEL_API Tensor sinusoidal_positions(std::int64_t n, std::int64_t d, DType dtype = DType::f32);
 
 }  // namespace keel::nn

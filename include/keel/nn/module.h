@@ -15,8 +15,8 @@ using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 //
 //   struct Net : Module {
 //     Linear hidden, out;
-//     explicit Net(Random& random) : hidden(4, 8, random), out(8, 1, random) { child("hidden", hidden); child("out",
-//     out); } Tensor operator()(const Tensor& x) const { return out(relu(hidden(x))); }
+//     explicit Net(Random& random) : hidden(4, 8, random), out(8, 1, random) { child("hidden", hidden); ... }
+//     Tensor operator()(const Tensor& x) const { return out(relu(hidden(x))); }
 //   };
 class KEEL_API Module {
  public:
@@ -26,11 +26,11 @@ class KEEL_API Module {
   Module& operator=(const Module&) = delete;
 
   // All of them, those of children under "child.name", in the order in which they were named.
-  NamedTensors parameters() const;
-  std::int64_t parameter_count() const;  // elements in all
+  [[nodiscard]] NamedTensors parameters() const;
+  std::int64_t parameter_count() const;  // total number of elements
   void zero_grad() const;
 
-  // Whether dropout is at work here and in the children. On at first.
+  // Whether dropout is active here and in the children. Initially on.
   void train(bool on = true);
   void eval() { train(false); }
   bool training() const { return training_; }
@@ -38,8 +38,8 @@ class KEEL_API Module {
   // Every parameter in another dtype, f32 or f64. Gradients are dropped.
   void to(DType dtype);
 
-  // All parameters as one .safetensors file, whole or not at all. load() wants the same names and shapes, and changes
-  // nothing where they differ.
+  // All parameters in one .safetensors file, written completely or not at all. load() needs the same names and shapes,
+  // and changes nothing if they differ.
   void save(const std::string& path) const;
   void load(const std::string& path);
   void load(const NamedTensors& values);

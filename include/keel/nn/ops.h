@@ -1,7 +1,7 @@
 #pragma once
 
 // Operations on tensors, each with its gradient. Shapes broadcast as in NumPy: from the right, a size of 1 repeats.
-// A dimension −1 is the last. A wrong shape or dtype raises keel::Error that names the operation and the shapes.
+// Dimension −1 is the last. A wrong shape or dtype raises a keel::Error that names the operation and the shapes.
 
 #include <cstdint>
 #include <vector>
@@ -49,8 +49,8 @@ KEEL_API Tensor max(const Tensor& x, int dim, bool keep = false);  // the gradie
 KEEL_API Tensor softmax(const Tensor& x, int dim = -1);
 KEEL_API Tensor log_softmax(const Tensor& x, int dim = -1);
 
-// The mean of −log softmax(logits)[label] over the labels that are not `ignored`; 0 where all are. With `smoothing` ε
-// the label has a share of 1 − ε, and every class ε/C. logits (…, C), labels i64 (…)
+// The mean of −log softmax(logits)[label] over the labels that are not `ignored`; 0 if all are. With `smoothing` ε
+// the label gets 1 − ε, and every class ε/C. logits (…, C), labels i64 (…)
 inline constexpr std::int64_t kIgnored = -100;
 KEEL_API Tensor cross_entropy(const Tensor& logits, const Tensor& labels, std::int64_t ignored = kIgnored,
                               double smoothing = 0.0);

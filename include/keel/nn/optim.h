@@ -4,7 +4,7 @@
 
 namespace keel::nn {
 
-// Changes parameters by their gradients. A parameter without a gradient stays as it is.
+// Updates parameters from their gradients. A parameter without a gradient is left unchanged.
 class KEEL_API Optimiser {
  public:
   Optimiser(const NamedTensors& parameters, double lr);
@@ -18,13 +18,13 @@ class KEEL_API Optimiser {
   void set_lr(double lr);
   std::int64_t steps() const { return steps_; }
 
-  // What a run needs to go on as if it had not stopped.
+  // What a run needs to resume as if it had not stopped.
   NamedTensors state() const;
   void load_state(const NamedTensors& state);
 
  protected:
   virtual void update(std::size_t i, const Tensor& w, const Tensor& dw) = 0;
-  // A tensor of each parameter's shape, 0 at first, part of the state under this name.
+  // One tensor per parameter, of its shape and initially 0; part of the state under this name.
   void keep(const std::string& name);
   const Tensor& kept(std::size_t which, std::size_t i) const { return kept_[which].second[i]; }
 
@@ -48,12 +48,12 @@ class KEEL_API SGD : public Optimiser {
   double momentum_;
 };
 
-// m = β1·m + (1 − β1)·dw,  v = β2·v + (1 − β2)·dw²,  w −= lr·m̂/(√v̂ + ε),  m̂ and v̂ without the bias of their start
+// m = β1·m + (1 − β1)·dw,  v = β2·v + (1 − β2)·dw²,  w −= lr·m̂/(√v̂ + ε),  m̂ and v̂ corrected for their zero start
 class KEEL_API Adam : public Optimiser {
  public:
   struct Settings {
     double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-    double weight_decay = 0.0;  // Adam adds decay·w to dw; AdamW takes lr·decay·w from w
+    double weight_decay = 0.0;  // Adam adds decay·w to dw; AdamW subtracts lr·decay·w from w
   };
   Adam(const NamedTensors& parameters, const Settings& settings) : Adam(parameters, settings, false) {}
 
@@ -72,7 +72,7 @@ class KEEL_API AdamW : public Adam {
   AdamW(const NamedTensors& parameters, const Settings& settings) : Adam(parameters, settings, true) {}
 };
 
-// Scales all gradients so that their norm together is at most `largest`; returns what it was.
+// Scales all gradients so that their joint norm is at most `largest`; returns the norm before.
 KEEL_API double clip_gradients(const NamedTensors& parameters, double largest);
 
 // From 0 up to 1 over `warmup` steps, then 1.

@@ -8,7 +8,7 @@
 
 namespace keel::nn {
 
-// Random numbers as a function of (seed, stream, place) alone, by Philox: reproducible to the bit, and a run that
+// Random numbers as a function of (seed, stream, position) alone, by Philox: reproducible to the bit, and a run that
 // resumes can seek() to where it was.
 class KEEL_API Random {
  public:

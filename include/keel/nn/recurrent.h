@@ -6,14 +6,14 @@
 
 namespace keel::nn {
 
-// Recurrent layers with torch's equations and names of parameters (weight_ih_l0 …), so that files go both ways.
-// Bidirectional layers have a second set, *_reverse, that reads from the end; outputs stand side by side.
+// Recurrent layers with torch's equations and parameter names (weight_ih_l0 …), so that files work both ways.
+// Bidirectional layers have a second set, *_reverse, that reads from the end; outputs are concatenated.
 
 struct RecurrentSettings {
   bool bidirectional = false;
 };
 
-// What both have: a set of parameters a direction.
+// What both have: one set of parameters per direction.
 class KEEL_API Recurrent : public Module {
  protected:
   struct Weights {

@@ -1,7 +1,7 @@
 #pragma once
 
-// Score functions: what attention compares a query with a key by. Each says how its scores come about in terms of the
-// attention node, q·k, a scale and an additive part, so that one layer serves all, with masks, weights and statistics.
+// Score functions: how attention compares a query with a key. Each expresses its scores in terms of the attention node,
+// q·k, a scale and an additive part, so that one layer serves all, with masks, weights and statistics.
 //
 //   Attention layer(std::make_unique<AdditiveScore>(d_q, d_k, d_a, random));
 //   Tensor o = layer(q, k, v, {.k_lengths = lengths});
@@ -17,7 +17,7 @@ namespace keel::nn {
 // The score of query i and key j is scale_i·(q_i·k_j) + bias_ij.
 struct Scored {
   Tensor q{}, k{};                // (B, H, N_q, d), (B, H, N_k, d)
-  std::optional<double> scale{};  // 1/√d where neither this nor the tensor is given
+  std::optional<double> scale{};  // 1/√d if neither this nor the tensor is given
   Tensor scale_tensor{};
   Tensor bias{};  // (B, H, N_q, N_k)
 };
@@ -27,7 +27,7 @@ class KEEL_API ScoreFunction : public Module {
   // q (B, H, N_q, d_q), k (B, H, N_k, d_k)
   virtual Scored operator()(const Tensor& q, const Tensor& k) const = 0;
 
-  // The same in two halves, for a decoder whose queries come one after the other: what depends on the keys alone is
+  // The same in two halves, for a decoder whose queries come one at a time: what depends on the keys alone is
   // computed once. score(q, prepared(k)) is (*this)(q, k).
   virtual Tensor prepared(const Tensor& k) const { return k; }
   virtual Scored score(const Tensor& q, const Tensor& prepared_k) const { return (*this)(q, prepared_k); }
@@ -67,7 +67,7 @@ class KEEL_API ConcatScore : public ScoreFunction {
   Tensor W, v;  // (d_a, d_q + d_k), (d_a)
 };
 
-// Luong: (W s)_j, which looks at the place of the key alone
+// Luong: (W s)_j, which depends only on the key's position
 class KEEL_API LocationScore : public ScoreFunction {
  public:
   LocationScore(std::int64_t d_q, std::int64_t longest, Random& random);
@@ -81,7 +81,7 @@ class KEEL_API ScaledDotScore : public ScoreFunction {
   Scored operator()(const Tensor& q, const Tensor& k) const override;
 };
 
-// q·k/τ with one learned τ a head, √d_k at first
+// q·k/τ with one learned τ per head, initially √d_k
 class KEEL_API TemperatureScore : public ScoreFunction {
  public:
   TemperatureScore(std::int64_t heads, std::int64_t d_k);
@@ -89,7 +89,7 @@ class KEEL_API TemperatureScore : public ScoreFunction {
   Tensor tau;  // (heads)
 };
 
-// q·k·exp(w_h·q + b_h)/√d_k: each query has its own sharpness, 1 at first
+// q·k·exp(w_h·q + b_h)/√d_k: each query has its own sharpness, initially 1
 class KEEL_API QueryScaleScore : public ScoreFunction {
  public:
   QueryScaleScore(std::int64_t heads, std::int64_t d_k);
@@ -97,7 +97,7 @@ class KEEL_API QueryScaleScore : public ScoreFunction {
   Tensor w, b;  // (heads, d_k), (heads)
 };
 
-// The scale got wrong on purpose: none, or 1/√d_model in place of 1/√d_k.
+// A deliberately wrong scale: none, or 1/√d_model instead of 1/√d_k.
 class KEEL_API WrongScaleScore : public ScoreFunction {
  public:
   static std::unique_ptr<WrongScaleScore> none();
@@ -109,12 +109,13 @@ class KEEL_API WrongScaleScore : public ScoreFunction {
   double scale_;
 };
 
-// softmax(score(q, k))·v by any score function.
+// softmax(score(q, k))·v with any score function.
 class KEEL_API Attention : public Module {
  public:
   explicit Attention(std::unique_ptr<ScoreFunction> score);
 
-  // (B, H, N, d), or (B, N, d) for a single head. `options` may hold all but a scale, which is the score function's.
+  // (B, H, N, d), or (B, N, d) for a single head. `options` may set everything but a scale, which belongs to the score
+  // function.
   Tensor operator()(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options = {},
                     AttentionReport* report = nullptr) const;
   // The same with keys that the score function has prepared (ScoreFunction::prepared).

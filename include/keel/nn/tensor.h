@@ -1,15 +1,15 @@
 #pragma once
 
 // A tensor with gradients. Elements are f32 or f64 (i64 for indices and labels, bool for masks), in reference-counted
-// storage: a Tensor is a handle, and copies of it are the same tensor. reshape, transpose and slice look at the same
-// memory where they can.
+// storage: a Tensor is a handle, and copies of it are the same tensor. reshape, transpose and slice share memory
+// where they can.
 //
 //   Tensor w = Tensor::full({3}, 2.0).require_grad();
 //   sum(w * w).backward();
 //   w.grad();               // 2w
 //
-// Operations (keel/nn/ops.h) on a tensor that requires a gradient are remembered on a tape: each result holds the node
-// that made it. backward() runs the nodes in reverse and frees them, so a step's memory goes with its loss.
+// Operations (keel/nn/ops.h) on a tensor that requires a gradient are recorded on a tape: each result holds the node
+// that made it. backward() runs the nodes in reverse and frees them, so a step's memory is freed with its loss.
 
 #include <cstdint>
 #include <initializer_list>
@@ -39,7 +39,7 @@ class KEEL_API Tensor {
   }
   static Tensor of(const Shape& shape, const std::vector<bool>& values);
 
-  bool given() const { return impl_ != nullptr; }
+  [[nodiscard]] bool given() const noexcept { return impl_ != nullptr; }
   DType dtype() const;
   const Shape& shape() const;
   const Shape& strides() const;  // in elements
@@ -48,29 +48,29 @@ class KEEL_API Tensor {
   std::int64_t elements() const;
   bool dense() const;  // C order without gaps
 
-  // The elements of a dense tensor, in place. T is the type of dtype(). Writing to a tensor on the tape falsifies its
+  // The elements of a dense tensor, in place. T is the type of dtype(). Writing to a tensor on the tape invalidates its
   // gradients.
   template <class T>
   std::span<T> data() const {
     return {static_cast<T*>(dense_data(dtype_of<T>)), static_cast<std::size_t>(elements())};
   }
-  double item() const;  // of a tensor of one element
+  double item() const;  // of a one-element tensor
   double at(std::initializer_list<std::int64_t> index) const;
-  std::vector<double> values() const;  // all, in C order
+  [[nodiscard]] std::vector<double> values() const;  // all, in C order
 
-  // A leaf of the tape: backward() adds to its grad(). Raises for a tensor that an operation made.
+  // A leaf of the tape: backward() adds to its grad(). Raises for the result of an operation.
   Tensor& require_grad();
   bool requires_grad() const;
   Tensor grad() const;  // not given before the first backward()
   void set_grad(const Tensor& grad) const;
   void zero_grad() const;
 
-  // Gradients of this scalar (or, with `seed`, of Σ seed·this) by every leaf below it. A tape runs once.
+  // Gradients of this scalar (or, with `seed`, of Σ seed·this) with respect to every leaf. A tape runs once.
   void backward(const Tensor& seed = {}) const;
 
-  Tensor detach() const;         // the same elements, off the tape
-  Tensor clone() const;          // other memory, dense, off the tape
-  Tensor to(DType dtype) const;  // clone() in another dtype
+  [[nodiscard]] Tensor detach() const;         // the same elements, off the tape
+  [[nodiscard]] Tensor clone() const;          // in new memory, dense, off the tape
+  [[nodiscard]] Tensor to(DType dtype) const;  // clone() in another dtype
 
   struct Impl;
   const std::shared_ptr<Impl>& impl() const { return impl_; }
@@ -83,20 +83,20 @@ class KEEL_API Tensor {
   std::shared_ptr<Impl> impl_;
 };
 
-// While one lives, operations of this thread leave no tape.
+// While one is alive, operations on this thread record no tape.
 class KEEL_API NoGrad {
  public:
-  NoGrad();
+  [[nodiscard]] NoGrad();
   ~NoGrad();
   NoGrad(const NoGrad&) = delete;
   NoGrad& operator=(const NoGrad&) = delete;
 };
 
-// At most this many threads for the training layer in this process; 0, the default, means all the machine has. Results
-// are the same to the bit for any number.
+// At most this many threads for the training layer in this process; 0, the default, means all that the machine has.
+// Results have the same bits for any number.
 KEEL_API void set_threads(int threads);
 
 // "(2, 3)"
-KEEL_API std::string shape_text(const Shape& shape);
+[[nodiscard]] KEEL_API std::string shape_text(const Shape& shape);
 
 }  // namespace keel::nn

@@ -16,7 +16,7 @@ class KEEL_API KVCache {
   std::int64_t length() const { return length_; }
   std::int64_t capacity() const { return capacity_; }
 
-  // Appends k and v (B, H, n, d); returns all there are, as views. Raises when they do not fit.
+  // Appends k and v (B, H, n, d); returns all of them, as views. Raises if they do not fit.
   std::pair<Tensor, Tensor> append(const Tensor& k, const Tensor& v);
 
  private:
@@ -31,7 +31,7 @@ struct MultiHeadAttentionSettings {
   bool bias = true;
   Init init = Init::xavier_uniform;
   Projection projection = Projection::fused;  // what `init` counts as one matrix
-  ScoreMaker score{};                         // scaled dot where it is not given
+  ScoreMaker score{};                         // scaled dot by default
   double dropout = 0.0;                       // on the weights
   std::shared_ptr<Random> dropout_random{};   // needed for dropout
 };
@@ -57,7 +57,7 @@ class KEEL_API MultiHeadAttention : public Module {
 
 struct BlockSettings {
   std::int64_t d_model = 64, heads = 4;
-  std::int64_t d_hidden = 0;  // of the feed-forward part; 4·d_model where 0
+  std::int64_t d_hidden = 0;  // of the feed-forward part; 4·d_model if 0
   Init init = Init::gpt2;
   double residual_scale = 1.0;  // on the initial weights that write to the residual stream (GPT-2: 1/√(2·layers))
   ScoreMaker score{};
@@ -92,24 +92,24 @@ struct GPTSettings {
   std::uint64_t seed = 0;  // of the initial weights and of dropout
 };
 
-// A decoder-only transformer as GPT-2: token and position embeddings, pre-norm blocks, a last norm, logits by the token
-// embedding.
+// A decoder-only transformer like GPT-2: token and position embeddings, pre-norm blocks, a last norm, logits from the
+// token embedding.
 class KEEL_API GPT : public Module {
  public:
   explicit GPT(const GPTSettings& settings);
 
-  // ids i64 (B, N), N ≤ context → logits (B, N, vocabulary). `reports`, where given, gets one entry a layer.
+  // ids i64 (B, N), N ≤ context → logits (B, N, vocabulary). `reports`, if given, gets one entry per layer.
   Tensor operator()(const Tensor& ids, std::vector<AttentionReport>* reports = nullptr) const;
-  // Mean cross-entropy; labels i64 (B, N), kIgnored where none.
+  // Mean cross-entropy; labels i64 (B, N), kIgnored for none.
   Tensor loss(const Tensor& ids, const Tensor& labels) const;
 
-  // `count` more tokens after `prompt`, drawn from softmax(logits/temperature); at 0 the likeliest. By a KV cache,
-  // which starts anew from the later half when the context is full.
+  // `count` more tokens after `prompt`, drawn from softmax(logits/temperature); at 0 the likeliest. Uses a KV cache,
+  // which restarts from the later half when the context is full.
   std::vector<std::int64_t> generate(std::vector<std::int64_t> prompt, std::int64_t count, double temperature,
                                      Random& random) const;
 
   const GPTSettings& settings() const { return settings_; }
-  // Of dropout; seek it to make a step a function of its number.
+  // For dropout; seek it to make a step a function of its number.
   Random& dropout_random() const { return *dropout_random_; }
 
   Embedding tokens;

@@ -44,7 +44,7 @@ Phrase event(nn::Random& random) {
   return arranged({subject, verb, day, clock_time(random)}, {{0, 0}, {1, 0}, {2, 0}, {3, 0}, {1, 1}});
 }
 
-// Somebody does something: the verb that has the meaning stands last in German.
+// Someone does something: the main verb comes last in German.
 
 enum class Person { first, third, several };
 using enum Person;

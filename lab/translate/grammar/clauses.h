@@ -7,7 +7,7 @@ namespace keel::lab::translate {
 // "the third of may at half past three", "am dritten mai um halb vier"
 Phrase moment(nn::Random& random);
 
-// A whole clause of the domain: something happens at a time, something costs, somebody buys, sells, orders.
+// A whole clause of the domain: something happens at a time, something costs, someone buys, sells, orders.
 Phrase clause(nn::Random& random);
 
 }  // namespace keel::lab::translate

@@ -7,13 +7,13 @@
 #include "keel/nn/random.h"
 #include "lab/translate/pair.h"
 
-// The grammar speaks in phrases: an English one and its German one, which may stand in several parts ("fährt … ab"),
-// and which English words each German word translates.
+// The grammar works in phrases: an English one and its German one, which may be in several parts ("fährt … ab"), and
+// which English words each German word translates.
 namespace keel::lab::translate {
 
 struct GermanWord {
   std::string text;
-  std::vector<std::size_t> from;  // places in the English phrase
+  std::vector<std::size_t> from;  // positions in the English phrase
 };
 using GermanPart = std::vector<GermanWord>;
 
@@ -22,7 +22,7 @@ struct Phrase {
   std::vector<GermanPart> german;  // parts in order
 };
 
-// Phrases one after the other in both languages, each German one in one part.
+// Phrases in sequence in both languages, each German one in one part.
 Phrase sequence(const std::vector<Phrase>& phrases);
 
 // Which part of which phrase comes next in the German sentence.
@@ -32,7 +32,7 @@ struct Place {
 // The English phrases in their order, the German parts in the order of `places`.
 Phrase arranged(const std::vector<Phrase>& phrases, const std::vector<Place>& places);
 
-// One of a list, all alike.
+// One of a list, all equally likely.
 template <class Items>
 const auto& any_of(const Items& items, nn::Random& random) {
   return items[static_cast<std::size_t>(random.below(std::ssize(items)))];

@@ -1,4 +1,4 @@
-"""python -m keel.bench: Keel and torch's scaled_dot_product_attention, timed in turns in one process."""
+"""python -m keel.bench: Keel and torch's scaled_dot_product_attention, timed alternately in one process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def parser() -> argparse.ArgumentParser:
         "--filter",
         default="",
         metavar="WORDS",
-        help="only rows whose name has all these words, as in 'forward f32 causal'",
+        help="only rows whose name has all of these words, as in 'forward f32 causal'",
     )
     text.add_argument(
         "--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="threads for both sides (1 2)"
@@ -27,16 +27,16 @@ def parser() -> argparse.ArgumentParser:
         type=float,
         default=1.0,
         metavar="S",
-        help="time for each row (1); up to 8 times as long until its ratio is known to 2 %%, and up to 64 times while "
-        "it may be on either side of 1",
+        help="time per row (1); up to 8 times as long until its ratio is known to 2 %%, and up to 64 times while it "
+        "may be on either side of 1",
     )
     text.add_argument(
-        "--json", metavar="FILE", help="write everything as JSON; - for the standard output instead of the table"
+        "--json", metavar="FILE", help="write everything as JSON; - for standard output instead of the table"
     )
     text.add_argument("--plot", type=Path, metavar="FILE", help="draw the ratios: .html, or .png with matplotlib")
     text.add_argument("--check", action="store_true", help="compare the results of both sides instead of timing them")
     text.add_argument("--monitor", action="store_true", help="measure what keel.torch.Monitor costs instead")
-    text.add_argument("--list", action="store_true", help="print the names of the rows and end")
+    text.add_argument("--list", action="store_true", help="print the names of the rows and exit")
     return text
 
 

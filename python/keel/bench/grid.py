@@ -13,7 +13,7 @@ HEADS = 8
 
 @dataclass(frozen=True)
 class Row:
-    """One call. `kind` is what it shows: full, causal, bool mask, padding, bias, grouped, decode, grouped decode."""
+    """One call. `kind` is one of full, causal, bool mask, padding, bias, grouped, decode, grouped decode."""
 
     passes: str  # "forward" or "forward+backward"
     kind: str
@@ -36,7 +36,7 @@ class Row:
 
 
 def heads_at(n: int) -> int:
-    """Fewer heads for the longest, so that a row takes seconds and not minutes."""
+    """Fewer heads for the longest, so that a row takes seconds rather than minutes."""
     return max(1, min(HEADS, 16384 // n))
 
 
@@ -63,7 +63,7 @@ QUICK_LENGTHS = (16, 128, 512)
 
 
 def quick_rows() -> Iterator[Row]:
-    """A glance at it."""
+    """A small part of it."""
     for row in rows():
         if row.n_k in QUICK_LENGTHS and row.d == 64 and row.kind in ("full", "causal", "bool mask"):
             yield row

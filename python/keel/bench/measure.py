@@ -1,4 +1,4 @@
-"""Times a row: Keel and torch in turns, in one process, on the same tensors and threads."""
+"""Times a row: Keel and torch alternately, in one process, on the same tensors and threads."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ TORCH_DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 class Result:
     row: Row
     threads: int
-    torch_s: float  # medians, of one call
+    torch_s: float  # median seconds per call
     keel_s: float
-    ratio: float  # how many times as fast Keel is: the median of the rounds, in each of which both take their turn
-    low: float  # its 95 % interval, or with fewer than six rounds all there were
+    ratio: float  # how many times as fast Keel is: the median over rounds, each of which times both
+    low: float  # its 95 % interval; with fewer than six rounds, the whole range
     high: float
     rounds: int
 
@@ -39,7 +39,7 @@ def _repeated(x: torch.Tensor, times: int) -> torch.Tensor:
 
 
 def calls(row: Row) -> tuple[list[Callable[[], object]], Callable[[], object]]:
-    """The ways to do the row's work with torch, of which the fastest counts, and Keel's."""
+    """The ways to do the row's work with torch, of which the fastest counts, and the one with Keel."""
     generator = torch.Generator().manual_seed(0)
     dtype = TORCH_DTYPES[row.dtype]
     gradients = row.passes == "forward+backward"
@@ -81,7 +81,7 @@ def calls(row: Row) -> tuple[list[Callable[[], object]], Callable[[], object]]:
 
 
 def _seconds(call: Callable[[], object], count: int = 1) -> float:
-    """Seconds a call, over `count` calls."""
+    """Seconds per call, over `count` calls."""
     begin = time.perf_counter()
     for _ in range(count):
         call()
@@ -89,20 +89,22 @@ def _seconds(call: Callable[[], object], count: int = 1) -> float:
 
 
 def interval(values: list[float]) -> tuple[float, float]:
-    """Between which two of the values their true median lies with 95 % certainty, all of them where they are few."""
+    """The two values between which the true median lies with 95 % confidence; the extremes if there are few values."""
     ordered = sorted(values)
     first = max(0, math.floor(len(ordered) / 2 - 0.98 * math.sqrt(len(ordered))) - 1)
     return ordered[first], ordered[-1 - first]
 
 
-LONG = 0.5  # seconds: beyond, a first call is like any other
-MARGIN = 0.02  # that is asked for
-PATIENCE, PATIENCE_NEAR_1 = 8, 64  # times as long is waited for it, and for a ratio that may be on either side of 1
+LONG = 0.5  # seconds: a longer first call is like any other
+MARGIN = 0.02  # to which a ratio should be known
+PATIENCE, PATIENCE_NEAR_1 = 8, 64  # how many times as long to try for it, and while it may be either side of 1
 
 
 def measure(row: Row, threads: int, seconds: float) -> Result:
-    """Medians of blocks in turns, for `seconds` and at least three rounds; then twice as long, and again, until it is
-    known on which side of 1 the ratio is, and to MARGIN how large. Looked at so seldom, chance has little to choose."""
+    """Medians over alternating blocks, for `seconds` and at least three rounds; then for twice as long, and so on,
+    until it is known on which side of 1 the ratio is, and its size to MARGIN. Looking so rarely gives chance few
+    opportunities to end it early.
+    """
     torch.set_num_threads(threads)
     peers, ours = calls(row)
 
@@ -114,7 +116,7 @@ def measure(row: Row, threads: int, seconds: float) -> Result:
     pair = (peer, ours)
     once = [settled(call) for call in pair]
     warm = max(once) <= LONG
-    # A block is long enough for the clock and for the first calls' effects to fade, and short enough for many rounds.
+    # Blocks are long enough for the clock and for effects of the first calls to fade, short enough for many rounds.
     counts = [max(1, math.ceil(min(0.02, seconds / 20) / max(each, 1e-7))) for each in once]
     times: tuple[list[float], list[float]] = ([], [])
     begin, limit = time.perf_counter(), seconds
@@ -122,7 +124,7 @@ def measure(row: Row, threads: int, seconds: float) -> Result:
         while len(times[0]) < 3 or time.perf_counter() - begin < limit:
             for side in (0, 1) if len(times[0]) % 2 == 0 else (1, 0):
                 if warm:
-                    pair[side]()  # caches are still the other library's
+                    pair[side]()  # the caches still hold the other library's data
                 times[side].append(_seconds(pair[side], counts[side]))
         ratios = [torchs / keels for torchs, keels in zip(*times)]
         medians = (statistics.median(values) for values in (*times, ratios))

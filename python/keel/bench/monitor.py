@@ -1,4 +1,4 @@
-"""What a Monitor costs: training steps of a small transformer with it and without, in turns."""
+"""What a Monitor costs: training steps of a small transformer with and without one, alternately."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STEPS = 10
 
 
 def measure(threads: int, seconds: float) -> list[str]:
-    """Lines of a table: forward passes and training steps with a Monitor, with one every tenth step, and without."""
+    """Lines of a table: forward passes and training steps with a Monitor, with one in every tenth step, and without."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(256, 8, 1024, dropout=0.0, batch_first=True)
@@ -61,8 +61,8 @@ def _watched(model: torch.nn.Module, work: Callable[[], None]) -> dict[str, Call
 
 
 def _in_turns(ways: dict[str, Callable[[], None]], seconds: float) -> dict[str, float]:
-    """The median CPU seconds of one step, each way in turn. CPU time, which other work on the machine disturbs less: the
-    differences looked for are of a few per cent.
+    """The median CPU seconds per step, alternating between the ways. CPU time is less disturbed by other work on the
+    machine, and the differences are only a few per cent.
     """
     times: dict[str, list[float]] = {name: [] for name in ways}
     end = time.perf_counter() + seconds

@@ -1,4 +1,4 @@
-"""The ratios by length as a picture: .html with the drawing inside, or .png where matplotlib is installed."""
+"""Plots the ratios by length: .html with the drawing inside, or .png if matplotlib is installed."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ def _html(results: Sequence[Result]) -> str:
     key = " ".join(f'<span style="color:{colour}">■ {dtype} d {d}</span>' for (dtype, d), colour in COLOURS.items())
     about = html.escape(f"Keel {keel.__version__}, torch {torch.__version__}, {processor()}")
     return (
-        '<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>Keel beside torch</title><style>'
+        '<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>Keel against torch</title><style>'
         "body{font:14px system-ui,sans-serif;margin:24px;color:#222}svg{font-size:11px;margin:6px}"
         ".title{font-weight:600;font-size:13px}.grid{stroke:#ddd}.one{stroke:#888;stroke-width:1.5}"
-        "</style><h1>Keel beside torch</h1>"
+        "</style><h1>Keel against torch</h1>"
         f"<p>How many times as fast as torch's scaled_dot_product_attention. {about}.</p>"
         f"<p>{key} &nbsp; solid: full, dashed: causal</p>{drawings}"
         f"<pre>{html.escape(chr(10).join(summary_lines(results)))}</pre></html>\n"
@@ -109,7 +109,7 @@ def _png(results: Sequence[Result], path: Path) -> None:
 
 
 def write(results: Sequence[Result], path: Path) -> None:
-    """To `path`, whose ending says how: .html or .png."""
+    """Writes the plot to `path`, as .html or .png by its suffix."""
     if not panels(results):
         raise ValueError("[bench] plot: expected rows without masks to draw, got none")
     if path.suffix == ".png":

@@ -2,7 +2,7 @@
 
 scaled_dot_product_attention   torch's own signature and meaning
 attention                      every option of Keel, with lse, statistics, and gradients for bias, scale and sinks
-replace                        routes F.scaled_dot_product_attention of an existing model through Keel
+replace                        routes an existing model's F.scaled_dot_product_attention through Keel
 Monitor                        watches the softmax of a model, per layer and head, while it trains or runs
 """
 

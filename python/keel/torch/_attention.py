@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from keel._arrays import TorchMaker
 from keel._options import Options, refuse_unknown, takes
 from keel.torch import _observe
 from keel.torch import _operator as operator
@@ -20,14 +21,15 @@ _NAMES = tuple(Options.__annotations__)
 
 
 class Statistics(NamedTuple):
-    """What the softmax of every row was like: tensors (B, H_q, N_q), detached.
+    """Statistics of each row's softmax: tensors (B, H_q, N_q), detached.
 
     max_logit    largest visible score
     entropy      of the softmax, in nats
     max_weight   largest weight
-    logit_mean   mean of the visible scores above -2^64: masks that are finite biases are left out
-    logit_var    variance of the same
+    logit_mean   mean of the visible scores above -2^64, which leaves out keys that a finite bias masks
+    logit_var    variance of these scores
     visible      how many keys the row sees (int64)
+    logit_count  how many scores logit_mean and logit_var are over (int64)
     """
 
     max_logit: Tensor
@@ -36,10 +38,11 @@ class Statistics(NamedTuple):
     logit_mean: Tensor
     logit_var: Tensor
     visible: Tensor
+    logit_count: Tensor
 
 
 class Attention(NamedTuple):
-    """What `keel.torch.attention` returns when more than the output is asked for; None where it was not."""
+    """What `keel.torch.attention` returns when asked for more than the output. What was not asked for is None."""
 
     out: Tensor
     lse: Tensor | None = None
@@ -54,18 +57,20 @@ def attention(
     *,
     return_lse: bool = False,
     return_stats: bool = False,
+    out_dtype: torch.dtype | None = None,
     **options: Unpack[Options],
 ) -> Any:
-    """`keel.attention` for torch: differentiable by q, k, v, bias (or a mask of numbers), a scale that is a tensor,
-    and sinks.
+    """`keel.attention` for torch: differentiable with respect to q, k, v, bias (or a mask of numbers), a scale that is
+    a tensor, and sinks.
 
     Shapes: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B, H_kv, N_k, d_v), result (B, H_q, N_q, d_v); mask and
     bias (B, H_q, N_q, N_k), scale (B, H_q, N_q), any dimension of which may be 1 or missing from the left; alibi and
     sinks (H_q,); q_lengths and k_lengths (B,), q_offsets and k_offsets (E + 1,), tensors of integers. The options
     mean what they mean in keel.attention; dropout takes its seed from torch's generator, and torch.set_num_threads
-    bounds the threads.
+    bounds the threads. out_dtype is the dtype of the result: that of q, or torch.float32 for 16-bit inputs, which keeps
+    the precision of partial results that are to be merged.
 
-    Returns the output; an Attention (out, lse, stats) when lse or the statistics are asked for. lse (B, H_q, N_q) can
+    Returns the output; an Attention (out, lse, stats) when asked for lse or the statistics. lse (B, H_q, N_q) can
     be differentiated through; the statistics are detached.
 
     >>> import torch, keel.torch
@@ -83,13 +88,15 @@ def attention(
     for name in options:
         if name not in _NAMES:
             refuse_unknown(_OPERATION, name, _NAMES)
+    if out_dtype is not None:
+        TorchMaker(torch, q.dtype).out_dtype(_OPERATION, out_dtype)
     check_no_tangent(_OPERATION, q, k, v, *options.values())
     flat = operator.flatten(_OPERATION, options)
     watched = _observe.observer is not None and not torch.compiler.is_compiling()
-    out, lse, rows, visible = operator.attention(q, k, v, *flat, return_stats or watched)
+    out, lse, rows, counts = operator.attention(q, k, v, *flat, return_stats or watched, out_dtype)
     if watched:
-        _observe.observer(rows, visible)
+        _observe.observer(rows, counts)
     if not (return_lse or return_stats):
         return out
-    stats = Statistics(*rows.detach().unbind(0), visible) if return_stats else None
+    stats = Statistics(*rows.detach().unbind(0), *counts.unbind(0)) if return_stats else None
     return Attention(out, lse if return_lse else None, stats)

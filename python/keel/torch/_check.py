@@ -1,7 +1,9 @@
-"""What the arguments of keel.torch must be for torch's operators to take them. Their values the library checks."""
+"""Checks that torch's operators can take the arguments of keel.torch. The library checks values."""
 
 from __future__ import annotations
 
+import contextlib
+from operator import index
 from typing import Any
 
 import torch
@@ -14,7 +16,7 @@ def refuse(operation: str, name: str, expected: str, got: Any, error: type[Excep
 
 
 def check_tensor(operation: str, name: str, x: Any) -> Tensor:
-    """TypeError unless `x` is a tensor that Keel can serve."""
+    """TypeError unless `x` is a tensor that Keel supports."""
     if not isinstance(x, Tensor):
         refuse(operation, name, "a tensor", type(x).__name__, TypeError)
     if x.device.type not in ("cpu", "meta"):
@@ -25,7 +27,7 @@ def check_tensor(operation: str, name: str, x: Any) -> Tensor:
 
 
 def check_no_tangent(operation: str, *tensors: Any) -> None:
-    """NotImplementedError for forward-mode derivatives, which would be lost without a word."""
+    """NotImplementedError for forward-mode derivatives, which would be lost silently."""
     if torch.compiler.is_compiling() or forward_ad._current_level < 0 or torch._C._functorch.maybe_current_level():
         return
     if any(isinstance(x, Tensor) and forward_ad.unpack_dual(x).tangent is not None for x in tensors):
@@ -36,7 +38,7 @@ def check_number(operation: str, name: str, x: Any) -> float:
     if isinstance(x, bool) or not isinstance(x, (int, float, torch.SymInt, torch.SymFloat)):
         refuse(operation, name, "a number", repr(x), TypeError)
     if isinstance(x, int) and x.bit_length() > 1023:
-        refuse(operation, name, "a finite number", "an integer beyond all floats")
+        refuse(operation, name, "a finite number", "an integer too large for a float")
     return float(x)
 
 
@@ -54,13 +56,33 @@ def check_causal(operation: str, name: str, x: Any) -> str | None:
 
 def check_window(operation: str, name: str, x: Any) -> list[int]:
     """Two integers, the largest there is in place of None."""
+    _check_tuple(operation, name, x, (2,), "(left, right)")
+    sides = zip(("window.left", "window.right"), x)
+    return [2**63 - 1 if side is None else _check_integer(operation, place, side) for place, side in sides]
+
+
+def check_origin(operation: str, name: str, x: Any) -> list[int]:
+    _check_tuple(operation, name, x, (2, 4), "(query, key) or (query, key, n_q, n_k)")
+    places = ("origin.query", "origin.key", "origin.n_q", "origin.n_k")
+    return [_check_integer(operation, place, n) for place, n in zip(places, x)]
+
+
+def _check_tuple(operation: str, name: str, x: Any, lengths: tuple[int, ...], expected: str) -> None:
     if not isinstance(x, (tuple, list)):
-        refuse(operation, name, "(left, right)", repr(x), TypeError)
-    if len(x) != 2:
-        refuse(operation, name, "(left, right)", repr(x))
-    if not all(side is None or (isinstance(side, (int, torch.SymInt)) and not isinstance(side, bool)) for side in x):
-        refuse(operation, name, "integers or None", repr(x), TypeError)
-    return [2**63 - 1 if side is None else side for side in x]
+        refuse(operation, name, expected, repr(x), TypeError)
+    if len(x) not in lengths:
+        refuse(operation, name, expected, repr(x))
+
+
+def _check_integer(operation: str, name: str, x: Any) -> int:
+    """Python's integers, torch's symbolic ones, and NumPy's."""
+    integer = x if isinstance(x, (int, torch.SymInt)) else None  # as it is: index() would make a constant of a symbol
+    if integer is None and not isinstance(x, Tensor):
+        with contextlib.suppress(TypeError):
+            integer = index(x)
+    if integer is None or isinstance(x, bool) or not -(2**63) <= integer < 2**63:
+        refuse(operation, name, "a 64-bit integer", repr(x), TypeError)
+    return integer
 
 
 def check_integers(operation: str, name: str, x: Any) -> Tensor:

@@ -20,21 +20,21 @@ FIELDS = ("max_logit", "mean_entropy", "min_entropy", "saturated", "logit_std")
 
 
 class _Sums:
-    """What the calls of one layer in one step add up to, one value a head."""
+    """Sums over the calls of one layer in one step, one value per head."""
 
     def __init__(self) -> None:
         self.calls = 0
         self.parts: list[list[Tensor]] = []
 
-    def add(self, statistics: Tensor, visible: Tensor, threshold: float) -> None:
+    def add(self, statistics: Tensor, counts: Tensor, threshold: float) -> None:
         max_logit, entropy, max_weight, mean, var = statistics
+        visible, logit_count = counts
         seen = visible > 0
         rows = (0, 2)
-        # A row of nothing but finite masks has no moments (Statistics says where they end).
-        count = torch.where(max_logit <= -(2.0**64), 0, visible).double()
+        count = logit_count.double()
         wide = mean.double()
         first = (count * wide).sum(rows)
-        # About each head's own mean, or the squares of large logits would hide their spread.
+        # About each head's own mean: the squares of large logits would swamp their spread.
         centre = first / count.sum(rows).clamp(min=1)
         second = (count * (var.double() + (wide - centre[:, None]).square())).sum(rows)
         self.calls += 1
@@ -78,29 +78,28 @@ class _Sums:
 
 
 class Monitor:
-    """Gathers, per layer and head of `model`, what the softmax of its attention is like.
+    """Gathers statistics of the softmax, per layer and head of `model`.
 
-    While it is at work (`with monitor:`) the model's F.scaled_dot_product_attention goes through Keel (see
-    keel.torch.replace), and so do keel.torch's own functions and attn_implementation="keel"; each attention reports
-    from the pass that computes it. `step()` ends a step and returns its records, a plain dict for each layer and
+    While it is active (`with monitor:`), the model's F.scaled_dot_product_attention goes through Keel (see
+    keel.torch.replace). It sees these calls, those of keel.torch's own functions, and attn_implementation="keel"; each
+    reports from the pass that computes it. `step()` ends a step and returns its records, a plain dict per layer and
     head:
 
     step, layer, head    where; `layer` is the name of the module that called attention
-    calls, rows          how many calls, and rows of them, the values are over
+    calls, rows          how many calls, and how many of their rows, the values are over
     max_logit            largest score (QK-clip's signal)
     mean_entropy         nats, over rows
     min_entropy          nats
     saturated            share of rows whose largest weight is above saturation_threshold
-    logit_std            standard deviation of the visible scores, without those of masks that are finite biases;
-                         rows weigh as many keys as they see, such keys among them
+    logit_std            standard deviation of the visible scores, except those that a finite bias masks
 
-    every        gather in each so-manieth step only; the others cost nothing
-    jsonl        a file to which step() adds a line for each record
-    tensorboard  a folder, or a SummaryWriter, for the same as scalars attention/<layer>/head<h>/<name>
+    every        gather in every n-th step only; the others cost nothing
+    jsonl        a file to which step() appends one line per record
+    tensorboard  a folder, or a SummaryWriter, for the same values as scalars attention/<layer>/head<h>/<name>
     on_alarm     called with a dict (step, layer, head, what, value, limit) when max_logit is above its limit or
                  mean_entropy below entropy_floor (NaN counts as both)
 
-    What runs in a compiled graph is not seen. One Monitor is at work at a time.
+    Calls inside compiled graphs are not seen. Only one Monitor can be active at a time.
 
     >>> import torch, keel.torch
     >>> model = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
@@ -144,10 +143,10 @@ class Monitor:
 
     def __enter__(self) -> Monitor:
         if _observe.observer is not None or self._open is not None:
-            raise RuntimeError("[Monitor] expected no other Monitor at work, got one")
+            raise RuntimeError("[Monitor] expected no other active Monitor, got one")
         with contextlib.ExitStack() as stack:
             stack.enter_context(replace())
-            # torch.nn's transformer layers have a fused way in eval mode that does not pass by attention.
+            # In eval mode torch.nn's transformer layers have a fused path that bypasses attention.
             stack.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
             torch.backends.mha.set_fastpath_enabled(False)
             for name, module in self.model.named_modules():
@@ -171,7 +170,7 @@ class Monitor:
         self._open = None
 
     def step(self) -> list[dict[str, Any]]:
-        """Ends a step: writes and returns its records, calls back for those that pass a threshold, begins the next."""
+        """Ends a step: writes and returns its records, calls on_alarm for those beyond a limit, and begins the next."""
         with self._lock:
             sums, self._sums = self._sums, {}
         records = [record for layer, layer_sums in sums.items() for record in layer_sums.records(self.steps, layer)]
@@ -206,12 +205,12 @@ class Monitor:
     def _listen(self, on: bool) -> None:
         _observe.observer = self._observe if on else None
 
-    def _observe(self, statistics: Tensor, visible: Tensor) -> None:
+    def _observe(self, statistics: Tensor, counts: Tensor) -> None:
         names = getattr(self._here, "names", None)
         if not names:
             return  # not from this model
         with self._lock, torch.no_grad():
-            self._sums.setdefault(names[-1], _Sums()).add(statistics.detach(), visible, self.saturation_threshold)
+            self._sums.setdefault(names[-1], _Sums()).add(statistics.detach(), counts, self.saturation_threshold)
 
     def _hooks(self, name: str) -> tuple[Callable[..., None], Callable[..., None]]:
         def enter(*_: Any) -> None:
@@ -226,5 +225,5 @@ class Monitor:
 
 
 def _json(value: Any) -> Any:
-    """JSON has no NaN and no infinity: null."""
+    """null for NaN and infinity, which JSON does not have."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

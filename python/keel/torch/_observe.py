@@ -1,6 +1,6 @@
-"""Where a Monitor listens: `observer(statistics, visible)` is called after each attention while it is not None.
+"""Where a Monitor listens: `observer(statistics, counts)` is called after each attention while it is not None.
 
-statistics is (5, B, H, N_q), in the order of _operator.STATISTICS; visible is (B, H, N_q).
+statistics is (5, B, H, N_q), in the order of _operator.STATISTICS; counts is (2, B, H, N_q), in the order of COUNTS.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The operators torch.ops.keel.attention and torch.ops.keel.attention_backward.
 
-They are functional, know what they would return without computing it (fake tensors, torch.compile), and the first has
-the second as its derivative. Shapes are those of keel.attention: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B,
-H_kv, N_k, d_v). The options are those of keel._options, None where they are left out; `seed` is an int64 tensor of one
-element.
+Both are functional and have fake implementations (for fake tensors and torch.compile); the second is the derivative of
+the first. Shapes are those of keel.attention: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B,
+H_kv, N_k, d_v). The options are those of keel._options, None if left out; `seed` is an int64 tensor of one element.
 """
 
 from __future__ import annotations
@@ -17,20 +16,21 @@ from torch import Tensor
 from keel import _core
 from keel._attention import COUNTS
 from keel._attention import STATISTICS as _STATISTICS
-from keel._backward import Gradients
+from keel._backward import OF_OPTIONS, OF_TENSORS, Gradients
 from keel._options import TABLE
 from keel.torch import _check
 
-# How a caller's value of a kind becomes an operator's, and the types that it has there: one of them is given.
+# Per kind of option: what checks and converts a caller's value, and its types in an operator, of which one is given.
 _KINDS: dict[str, tuple[Any, ...]] = {
     "tensor": (_check.check_tensor, "Tensor?"),
     "number": (_check.check_number, "float?"),
     "number or tensor": (_check.check_number_or_tensor, "float?", "Tensor?"),
     "causal": (_check.check_causal, "str?"),
     "window": (_check.check_window, "int[]?"),
+    "origin": (_check.check_origin, "SymInt[]?"),
     "integers": (_check.check_integers, "Tensor?"),
     "seed": (_check.check_tensor, "Tensor?"),
-    "threads": (None,),  # torch's own
+    "threads": (None,),  # set by torch.set_num_threads
 }
 
 
@@ -50,30 +50,33 @@ _ROWS = {
     name: (_KINDS[option.kind][0], _PLACES.get((name, False)), _PLACES.get((name, True)))
     for name, option in TABLE.items()
 }
-_TENSORS = [i for i, argument in enumerate(ARGUMENTS) if argument.type == "Tensor?"]  # which autograd saves as such
+_TENSORS = [i for i, argument in enumerate(ARGUMENTS) if argument.type == "Tensor?"]  # saved by autograd as such
 _DROPOUT, _SEED = _PLACES["dropout", False], _PLACES["seed", True]
 _OPTIONS = [argument.option for argument in ARGUMENTS]
-# The places of what each gradient but dq, dk and dv may be with respect to.
-_SOURCES = [
-    [i for i in _TENSORS if TABLE[ARGUMENTS[i].option].gradient == gradient] for gradient in Gradients._fields[3:]
-]
+# The arguments that each gradient may be with respect to.
+_SOURCES: dict[str, list[str]] = {gradient: [gradient[1:]] for gradient in OF_TENSORS} | {
+    gradient: [ARGUMENTS[i].name for i in _TENSORS if TABLE[ARGUMENTS[i].option].gradient == gradient]
+    for gradient in OF_OPTIONS
+}
 
-STATISTICS = tuple(name for name in _STATISTICS if name not in COUNTS)  # rows of the third result; visible is the 4th
+STATISTICS = tuple(name for name in _STATISTICS if name not in COUNTS)  # what the third result holds; COUNTS the fourth
 
 _SCHEMA = ", ".join(f"{argument.type} {argument.name}" for argument in ARGUMENTS)
 torch.library.define(
     "keel::attention",
-    f"(Tensor q, Tensor k, Tensor v, {_SCHEMA}, bool statistics) -> (Tensor, Tensor, Tensor, Tensor)",
+    f"(Tensor q, Tensor k, Tensor v, {_SCHEMA}, bool statistics, ScalarType? out_dtype) "
+    "-> (Tensor, Tensor, Tensor, Tensor)",
 )
 torch.library.define(
     "keel::attention_backward",
     f"(Tensor? dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, {_SCHEMA}, bool[] wanted) "
     f"-> ({', '.join('Tensor' for _ in Gradients._fields)})",
 )
+_INPUTS = [argument.name for argument in torch.ops.keel.attention.default._schema.arguments]
 
 
 def flatten(operation: str, options: Mapping[str, Any]) -> list[Any]:
-    """The options as arguments of an operator, a seed for dropout among them. TypeError for what cannot be one."""
+    """The options as arguments of an operator, with a seed if there is dropout. TypeError for a wrong type."""
     flat: list[Any] = [None] * len(ARGUMENTS)
     for name, value in options.items():
         if value is not None:
@@ -86,59 +89,67 @@ def flatten(operation: str, options: Mapping[str, Any]) -> list[Any]:
 
 
 def _given(flat: Any) -> dict[str, Any]:
-    """The same as the compiled part takes them."""
+    """The options as a dict, as the compiled part takes them."""
     options = {name: value for name, value in zip(_OPTIONS, flat) if value is not None}
     options["threads"] = torch.get_num_threads()
     return options
 
 
 def row_dtype(dtype: torch.dtype) -> torch.dtype:
-    """That of lse and of the statistics."""
+    """The dtype of lse and the statistics."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def empty_output(q: Tensor, v: Tensor) -> Tensor:
-    """The output, laid out as q is: (B, N, H, D) in memory where q is."""
+def empty_output(q: Tensor, v: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """The output, with the memory layout of q."""
     if v.shape[-1] == q.shape[-1]:
-        return torch.empty_like(q)
-    return q.new_empty(q.shape[:-1] + v.shape[-1:])
+        return torch.empty_like(q, dtype=dtype)
+    return q.new_empty(q.shape[:-1] + v.shape[-1:], dtype=dtype)
 
 
-def _results(q: Tensor, v: Tensor, statistics: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _results(
+    q: Tensor, v: Tensor, statistics: bool, out_dtype: torch.dtype | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     rows = q.shape[:-1]
-    asked = (len(STATISTICS),) + rows if statistics else (0,)
+
+    def stacked(names: tuple[str, ...], dtype: torch.dtype) -> Tensor:
+        return q.new_empty((len(names), *rows) if statistics else (0,), dtype=dtype)
+
+    floats = row_dtype(q.dtype)
     return (
-        empty_output(q, v),
-        q.new_empty(rows, dtype=row_dtype(q.dtype)),
-        q.new_empty(asked, dtype=row_dtype(q.dtype)),
-        q.new_empty(rows if statistics else (0,), dtype=torch.int64),
+        empty_output(q, v, out_dtype),
+        q.new_empty(rows, dtype=floats),
+        stacked(STATISTICS, floats),
+        stacked(COUNTS, torch.int64),
     )
 
 
 def _gradients(q: Tensor, k: Tensor, v: Tensor, flat: Any, wanted: list[bool]) -> dict[str, Tensor]:
-    sources: list[Tensor | None] = [q, k, v]
-    for places in _SOURCES:
-        given = [flat[i] for i in places if flat[i] is not None]
-        sources.append(given[-1] if given else None)
-    named = zip(Gradients._fields, sources, wanted)
-    return {name: torch.empty_like(x) for name, x, want in named if want and x is not None}
+    inputs = dict(zip(_INPUTS, (q, k, v, *flat)))
+    gradients = {}
+    for name, want in zip(Gradients._fields, wanted):
+        given = [inputs[source] for source in _SOURCES[name] if inputs[source] is not None]
+        if want and given:
+            gradients[name] = torch.empty_like(given[-1])
+    return gradients
 
 
 @torch.library.impl("keel::attention", "CPU")
 def _attention(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    *options, statistics = options
-    results = _results(q, v, statistics)
-    out, lse, rows, visible = results
+    *options, statistics, out_dtype = options
+    results = _results(q, v, statistics, out_dtype)
+    out, lse, rows, counts = results
     outputs = {"lse": lse}
     if statistics:
-        outputs.update(zip((*STATISTICS, "visible"), (*rows.unbind(0), visible)))
+        outputs.update(zip((*STATISTICS, *COUNTS), (*rows.unbind(0), *counts.unbind(0))))
     _core.attention(q, k, v, out, _given(options), outputs)
     return results
 
 
 @torch.library.register_fake("keel::attention")
 def _attention_fake(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return _results(q, v, options[-1])
+    *_, statistics, out_dtype = options
+    return _results(q, v, statistics, out_dtype)
 
 
 @torch.library.impl("keel::attention_backward", "CPU")
@@ -158,36 +169,35 @@ def _attention_backward_fake(dout: Any, dlse: Any, q: Tensor, k: Tensor, v: Tens
 
 
 def _all_of(gradients: dict[str, Tensor], q: Tensor) -> tuple[Tensor, ...]:
-    """An operator returns a tensor for each, wanted or not."""
+    """A tensor for each gradient, wanted or not, as an operator must return."""
     return tuple(gradients[name] if name in gradients else q.new_empty(0) for name in Gradients._fields)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    q, k, v, *options, _ = inputs
-    out, lse, rows, visible = output
+    q, k, v, *options, _statistics, _out_dtype = inputs
+    out, lse, rows, counts = output
     ctx.save_for_backward(q, k, v, out, lse, *(options[i] for i in _TENSORS))
     for i in _TENSORS:
         options[i] = None
     ctx.others = options
-    ctx.mark_non_differentiable(rows, visible)
+    ctx.mark_non_differentiable(rows, counts)
     ctx.set_materialize_grads(False)
 
 
 def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None, *_: Any) -> tuple[Any, ...]:
-    results: list[Any] = [None] * (3 + len(ARGUMENTS) + 1)
+    results: dict[str, Tensor | None] = dict.fromkeys(_INPUTS)
     if dout is None and dlse is None:
-        return tuple(results)
+        return tuple(results.values())
     q, k, v, out, lse, *tensors = ctx.saved_tensors
     options = list(ctx.others)
     for i, tensor in zip(_TENSORS, tensors):
         options[i] = tensor
-    inputs = [[0], [1], [2], *([3 + i for i in places] for places in _SOURCES)]  # of which each gradient is
-    wanted = [any(ctx.needs_input_grad[i] for i in places) for places in inputs]
+    needed = {name for name, needs in zip(_INPUTS, ctx.needs_input_grad) if needs}
+    wanted = [not needed.isdisjoint(_SOURCES[gradient]) for gradient in Gradients._fields]
     gradients = attention_backward(dout, dlse, q, k, v, out, lse, *options, wanted)
-    for places, gradient in zip(inputs, gradients):
-        for i in places:
-            results[i] = gradient if ctx.needs_input_grad[i] else None
-    return tuple(results)
+    for name, gradient in zip(Gradients._fields, gradients):
+        results.update((source, gradient) for source in _SOURCES[name] if source in needed)
+    return tuple(results.values())
 
 
 torch.library.register_autograd("keel::attention", _differentiate, setup_context=_save)
@@ -201,7 +211,7 @@ torch.library.register_autograd("keel::attention_backward", _no_second)
 
 
 def _one_by_one(operator: Any) -> Any:
-    """The rule of torch.vmap for an operator: a call for each entry."""
+    """torch.vmap's rule for an operator: one call per entry."""
 
     def rule(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, Any]:
         def entry(i: int) -> list[Any]:
@@ -218,7 +228,7 @@ torch.library.register_vmap("keel::attention_backward", _one_by_one(torch.ops.ke
 
 
 class _Transformed(torch.autograd.Function):
-    """The operator for torch.func: derivatives that are registered for an operator do not serve there."""
+    """The operator for torch.func, where derivatives registered for an operator do not work."""
 
     generate_vmap_rule = True
 
@@ -249,7 +259,7 @@ def _transforming() -> bool:
 
 
 def attention(*inputs: Any) -> tuple[Tensor, ...]:
-    """torch.ops.keel.attention, also within torch.func's transforms."""
+    """torch.ops.keel.attention, inside torch.func's transforms too."""
     return _Transformed.apply(*inputs) if _transforming() else torch.ops.keel.attention(*inputs)
 
 

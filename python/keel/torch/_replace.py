@@ -28,8 +28,8 @@ def _routed(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
 def replace() -> Iterator[None]:
     """Within `with keel.torch.replace():`, torch.nn.functional.scaled_dot_product_attention is Keel's for CPU tensors.
 
-    It changes the name in torch.nn.functional, for all threads, and puts it back at the end; code that took the
-    function out of that module before (`from torch.nn.functional import scaled_dot_product_attention`) keeps torch's.
+    It replaces the name in torch.nn.functional, for all threads, and restores it at the end; code that has already
+    imported the function (`from torch.nn.functional import scaled_dot_product_attention`) keeps torch's.
     Shapes and arguments are torch's.
 
     >>> import keel.torch, torch

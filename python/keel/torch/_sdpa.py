@@ -1,8 +1,8 @@
-"""keel.torch.scaled_dot_product_attention, torch's own by signature and meaning.
+"""keel.torch.scaled_dot_product_attention, with torch's signature and meaning.
 
-Two ways lead to the same kernel. Plain tensors take the short one (_short.py): at length 16 a call costs a few
-microseconds, of which the dispatcher alone would take more than the arithmetic. Whatever else there is (torch.compile,
-fake tensors, transforms, autocast, broadcasts, dropout) takes the operator of _operator.py.
+Two paths lead to the same kernel. Plain tensors take the short one (_short.py): at length 16 a call costs a few
+microseconds, and the dispatcher alone would cost more than the arithmetic. Everything else (torch.compile, fake
+tensors, transforms, autocast, broadcasts, dropout) takes the operator of _operator.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from keel.torch import _operator as operator
 from keel.torch._check import check_no_tangent, check_number, check_tensor, refuse
 from keel.torch._short import sdpa as _short
 
-_is_traced = torch.compiler.is_dynamo_compiling  # what else traces has tensors of its own type, or a mode
+_is_traced = torch.compiler.is_dynamo_compiling  # other tracers have their own type of tensor, or a mode
 
 
 def scaled_dot_product_attention(
@@ -58,19 +58,10 @@ _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 def _any(
     query: Any, key: Any, value: Any, attn_mask: Any, dropout_p: float, is_causal: bool, scale: Any, gqa: bool
 ) -> Tensor:
-    """Any call: what is wrong is refused, batches are broadcast to the four dimensions of the operator."""
-    for name, x in (("query", query), ("key", key), ("value", value)):
-        check_tensor(_OPERATION, name, x)
-        if x.dim() < 2:
-            refuse(_OPERATION, name, "at least 2 dimensions", x.dim())
-    check_no_tangent(_OPERATION, query, key, value, attn_mask)
-    if attn_mask is not None:
-        check_tensor(_OPERATION, "attn_mask", attn_mask)
-        if is_causal:
-            refuse(_OPERATION, "attn_mask", "None beside is_causal", "a mask")
-    for name, flag in (("is_causal", is_causal), ("enable_gqa", gqa)):
-        if not isinstance(flag, bool):
-            refuse(_OPERATION, name, "a bool", repr(flag), TypeError)
+    """Any call: wrong arguments are refused, batches are broadcast to the operator's four dimensions."""
+    _check_kinds(query, key, value, attn_mask, {"is_causal": is_causal, "enable_gqa": gqa})
+    if attn_mask is not None and is_causal:
+        refuse(_OPERATION, "attn_mask", "None with is_causal=True", "a mask")
     check_number(_OPERATION, "dropout_p", dropout_p)
     if not 0.0 <= dropout_p <= 1.0:
         refuse(_OPERATION, "dropout_p", "from 0 to 1", dropout_p)
@@ -78,39 +69,10 @@ def _any(
         check_number(_OPERATION, "scale", scale)
     if torch.is_autocast_enabled("cpu"):
         query, key, value, attn_mask = (_autocasted(x) for x in (query, key, value, attn_mask))
-    if query.dtype not in _FLOATS:
-        refuse(_OPERATION, "query", "dtype float64, float32, float16 or bfloat16", query.dtype, TypeError)
-    for name, x in (("key", key), ("value", value)):
-        if x.dtype != query.dtype:
-            refuse(_OPERATION, name, f"dtype {query.dtype} as in query", x.dtype, TypeError)
-    if attn_mask is not None and attn_mask.dtype not in (torch.bool, torch.float32, query.dtype):
-        refuse(_OPERATION, "attn_mask", f"dtype torch.bool, torch.float32 or {query.dtype}", attn_mask.dtype, TypeError)
-    if key.shape[-1] != query.shape[-1]:
-        refuse(_OPERATION, "key", f"size {query.shape[-1]} of the last dimension as in query", key.shape[-1])
-    if value.shape[-2] != key.shape[-2]:
-        refuse(_OPERATION, "value", f"length {key.shape[-2]} as in key", value.shape[-2])
-
+    _check_fit(query, key, value, attn_mask)
     if gqa:
-        if min(query.dim(), key.dim(), value.dim()) < 3:
-            refuse(_OPERATION, "enable_gqa", "at least 3 dimensions beside it", query.dim())
-        heads = query.shape[-3]
-        for name, x in (("key", key), ("value", value)):
-            if x.shape[-3] == 0 or heads % x.shape[-3] != 0:
-                refuse(_OPERATION, name, f"a number of heads that divides the {heads} of query", x.shape[-3])
-        if key.shape[-3] != value.shape[-3]:
-            key = key.repeat_interleave(heads // key.shape[-3], -3)
-            value = value.repeat_interleave(heads // value.shape[-3], -3)
-    keep = 3 if gqa else 2
-    try:
-        lead = torch.broadcast_shapes(query.shape[:-keep], key.shape[:-keep], value.shape[:-keep])
-    except RuntimeError:
-        refuse(
-            _OPERATION,
-            "key",
-            f"batch dimensions of query, key and value that broadcast, query having {tuple(query.shape)}",
-            f"key {tuple(key.shape)} and value {tuple(value.shape)}",
-        )
-    query, key, value = (x.expand(lead + x.shape[-keep:]) for x in (query, key, value))
+        key, value = _with_equal_heads(query, key, value)
+    query, key, value = _broadcast(query, key, value, 3 if gqa else 2)
 
     shape = query.shape[:-1] + value.shape[-1:]
     if attn_mask is not None and query.dim() > 4 and attn_mask.dim() > 3:
@@ -128,10 +90,66 @@ def _any(
     if scale is not None:
         options["scale"] = float(scale)
     watched = _observe.observer is not None and not torch.compiler.is_compiling()
-    results = operator.attention(query, key, value, *operator.flatten(_OPERATION, options), watched)
+    flat = operator.flatten(_OPERATION, options)
+    out, _, rows, counts = operator.attention(query, key, value, *flat, watched, None)
     if watched:
-        _observe.observer(results[2], results[3])
-    return results[0].reshape(shape)
+        _observe.observer(rows, counts)
+    return out.reshape(shape)
+
+
+def _check_kinds(query: Any, key: Any, value: Any, attn_mask: Any, flags: dict[str, Any]) -> None:
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        check_tensor(_OPERATION, name, x)
+        if x.dim() < 2:
+            refuse(_OPERATION, name, "at least 2 dimensions", x.dim())
+    check_no_tangent(_OPERATION, query, key, value, attn_mask)
+    if attn_mask is not None:
+        check_tensor(_OPERATION, "attn_mask", attn_mask)
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            refuse(_OPERATION, name, "a bool", repr(flag), TypeError)
+
+
+def _check_fit(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None) -> None:
+    """Dtypes, head sizes and lengths."""
+    if query.dtype not in _FLOATS:
+        refuse(_OPERATION, "query", "dtype float64, float32, float16 or bfloat16", query.dtype, TypeError)
+    for name, x in (("key", key), ("value", value)):
+        if x.dtype != query.dtype:
+            refuse(_OPERATION, name, f"dtype {query.dtype} as in query", x.dtype, TypeError)
+    if attn_mask is not None and attn_mask.dtype not in (torch.bool, torch.float32, query.dtype):
+        refuse(_OPERATION, "attn_mask", f"dtype torch.bool, torch.float32 or {query.dtype}", attn_mask.dtype, TypeError)
+    if key.shape[-1] != query.shape[-1]:
+        refuse(_OPERATION, "key", f"size {query.shape[-1]} of the last dimension as in query", key.shape[-1])
+    if value.shape[-2] != key.shape[-2]:
+        refuse(_OPERATION, "value", f"length {key.shape[-2]} as in key", value.shape[-2])
+
+
+def _with_equal_heads(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """key and value of grouped heads, repeated only where the two differ in number."""
+    if min(query.dim(), key.dim(), value.dim()) < 3:
+        refuse(_OPERATION, "enable_gqa", "at least 3 dimensions with it", query.dim())
+    heads = query.shape[-3]
+    for name, x in (("key", key), ("value", value)):
+        if x.shape[-3] == 0 or heads % x.shape[-3] != 0:
+            refuse(_OPERATION, name, f"a number of heads that divides the {heads} of query", x.shape[-3])
+    if key.shape[-3] == value.shape[-3]:
+        return key, value
+    return tuple(x.repeat_interleave(heads // x.shape[-3], -3) for x in (key, value))
+
+
+def _broadcast(query: Tensor, key: Tensor, value: Tensor, keep: int) -> tuple[Tensor, ...]:
+    """The three with the same leading dimensions; the last `keep` of each stay."""
+    try:
+        lead = torch.broadcast_shapes(query.shape[:-keep], key.shape[:-keep], value.shape[:-keep])
+    except RuntimeError:
+        refuse(
+            _OPERATION,
+            "key",
+            f"batch dimensions of query, key and value that broadcast, query having {tuple(query.shape)}",
+            f"key {tuple(key.shape)} and value {tuple(value.shape)}",
+        )
+    return tuple(x.expand(lead + x.shape[-keep:]) for x in (query, key, value))
 
 
 def _autocasted(x: Tensor | None) -> Tensor | None:

@@ -1,8 +1,8 @@
-"""The short way of scaled_dot_product_attention: plain tensors, straight into the library.
+"""The short path of scaled_dot_product_attention: plain tensors, straight into the library.
 
-`sdpa(query, key, value, attn_mask, is_causal, scale, enable_gqa)` is the output, or None for whatever is not plain.
-It is compiled (keel._torch) where the package was built for the torch that is running. The binary interface of torch
-changes with each of its versions, so there is one in Python too, which does the same a few microseconds later.
+`sdpa(query, key, value, attn_mask, is_causal, scale, enable_gqa)` returns the output, or None if anything is not plain.
+It is compiled (keel._torch) if the package was built for the torch that is running. Since torch's ABI changes with
+every version, there is one in Python too, which does the same a few microseconds slower.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from keel import _core
-from keel._backward import Gradients
+from keel._backward import OF_OPTIONS
 from keel.torch import _operator as operator
 
 _is_grad_enabled = torch.is_grad_enabled
@@ -45,13 +45,13 @@ def sdpa_in_python(
         and (is_causal is False or is_causal is True)
         and (enable_gqa is False or enable_gqa is True)
         and (scale is None or type(scale) is float or type(scale) is int)
-        and not (_is_neg(query) or _is_neg(key) or _is_neg(value))  # memory with the sign turned
+        and not (_is_neg(query) or _is_neg(key) or _is_neg(value))  # lazy negations
         and not (attn_mask is not None and _is_neg(attn_mask))
         and not (_dispatch_modes() or _function_modes() or _autocast())
         and _transform() is None
         and _tracing() is None
         and forward_ad._current_level < 0
-        # What the library would take, but torch otherwise: dimensions that are missing, and heads that are grouped.
+        # The library also accepts missing dimensions and grouped heads where torch does not, or means something else.
         and query.dim() == key.dim() == value.dim()
         and (query.dim() > 2 if enable_gqa else query.shape == key.shape or _has_the_heads_of(query, key))
     ):
@@ -68,7 +68,7 @@ def sdpa_in_python(
         out = _empty_like(query)
         try:
             _core.attention(query, key, value, out, options, {})
-        except (TypeError, ValueError):  # what is wrong is said elsewhere, in torch's words
+        except (TypeError, ValueError):  # the operator's path reports what is wrong, in torch's terms
             return None
         return out
     return None
@@ -79,16 +79,16 @@ def _has_the_heads_of(q: Tensor, k: Tensor) -> bool:
 
 
 class _NotPlain(Exception):
-    """The library does not take the arguments as they are."""
+    """The library cannot take the arguments as they are."""
 
 
 class _Sdpa(torch.autograd.Function):
-    """The short way, with its derivative."""
+    """The short path, with its derivative."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Any, options: dict[str, Any]) -> Tensor:
         out = _empty_like(q)
-        lse = _empty(tuple(q.shape[:-1]), dtype=_float64 if q.dtype is _float64 else _float32)  # a Size takes longer
+        lse = _empty(tuple(q.shape[:-1]), dtype=_float64 if q.dtype is _float64 else _float32)  # a torch.Size is slower
         try:
             _core.attention(q, k, v, out, options, {"lse": lse})
         except (TypeError, ValueError):
@@ -102,28 +102,28 @@ class _Sdpa(torch.autograd.Function):
     def backward(ctx: Any, dout: Tensor) -> tuple[Any, ...]:
         q, k, v, out, lse, mask = ctx.saved_tensors
         options = {"mask": mask, "causal": ctx.causal, "scale": ctx.scale}
-        needs = ctx.needs_input_grad
-        # A second derivative, which the operator refuses; compiled autograd, which traces; a batch of gradients.
+        needs_q, needs_k, needs_v, *_ = ctx.needs_input_grad
+        # Second derivatives, which the operator refuses; compiled autograd, which traces; batches of gradients.
         if _is_grad_enabled() or torch.compiler.is_compiling() or _dispatch_modes() or _keys(dout).raw_repr() != _PLAIN:
-            wanted = [*needs[:3], *(False for _ in Gradients._fields[3:])]
+            wanted = [needs_q, needs_k, needs_v, *(False for _ in OF_OPTIONS)]
             flat = operator.flatten("attention_backward", options)
             found = torch.ops.keel.attention_backward(dout, None, q, k, v, out, lse, *flat, wanted)
-            dq, dk, dv = (x if want else None for x, want in zip(found[:3], wanted))
+            dq, dk, dv, *_ = (x if want else None for x, want in zip(found, wanted))
         else:
             options["threads"] = _threads()
-            dq = _empty_like(q) if needs[0] else None
-            dk = _empty_like(k) if needs[1] else None
-            dv = _empty_like(v) if needs[2] else None
+            dq = _empty_like(q) if needs_q else None
+            dk = _empty_like(k) if needs_k else None
+            dv = _empty_like(v) if needs_v else None
             _core.attention_backward(q, k, v, out, lse, dout, None, options, {"dq": dq, "dk": dk, "dv": dv})
         return dq, dk, dv, None, None
 
 
-# Function.apply as it is when no transform is active, which has been seen to by then.
+# Function.apply without its handling of transforms, of which sdpa_in_python has found none.
 _apply = super(torch.autograd.Function, _Sdpa).apply
 
 
 def _compiled() -> Any:
-    """keel._torch, where it is there and made for this torch."""
+    """keel._torch, if it was built, and for this torch."""
     try:
         from keel import _torch
     except ImportError:

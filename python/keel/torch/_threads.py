@@ -1,7 +1,7 @@
 """Keel on torch's own threads.
 
-torch computes on a team of OpenMP threads that stay awake for a while after a call. A second set of threads would have to be
-woken for each of Keel's, and to wait for a core that torch's are still holding.
+torch computes on a team of OpenMP threads that stay awake for a while after a call. A second set of threads would have
+to be woken for each of Keel's calls, and to wait for cores that torch's threads still hold.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from keel import _core
 
 
 def share() -> bool:
-    """Lets Keel compute on torch's threads, where torch has such a team; elsewhere Keel goes on with its own."""
+    """Makes Keel compute on torch's threads, if torch has such a team; otherwise Keel keeps its own."""
     if "ATen parallel backend: OpenMP" not in torch.__config__.parallel_info():
         return False
-    for path in (None, Path(torch.__file__).with_name("lib") / "libtorch_cpu.so"):  # both are loaded already
+    for path in (None, Path(torch.__file__).with_name("lib") / "libtorch_cpu.so"):  # both are already loaded
         try:
             library = ctypes.CDLL(path and str(path))
             run, size = library.GOMP_parallel, library.omp_get_max_threads

@@ -7,7 +7,7 @@
 
 namespace keel::cli {
 
-// For options that name something: a shell variable that turned out empty is a mistake, not a choice.
+// For options that name something: an empty shell variable is a mistake, not a choice.
 extern const CLI::Validator kNotEmpty;
 
 // "3,5" as numbers; raises CLI::ValidationError, naming the flag.

@@ -12,7 +12,7 @@ namespace {
 std::atomic<bool> pressed{false};
 
 // In a handler. The signal is blocked there and ends the process when the handler returns, with the status that
-// whoever waits for it expects.
+// a waiting process expects.
 void end_by(int signal) {
   io::remove_temporaries();
   ::signal(signal, SIG_DFL);

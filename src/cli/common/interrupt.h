@@ -4,14 +4,14 @@
 
 namespace keel::cli {
 
-// From now on a signal that asks the process to end (Ctrl-C, a closed terminal or pipe, a time limit) removes the files
-// that are half written first. What the process was started to ignore stays ignored.
+// From now on a signal that asks the process to end (Ctrl-C, a closed terminal or pipe, a time limit) first removes
+// half-written files. Signals that the process was started to ignore stay ignored.
 void leave_no_temporaries();
 
-// While it lives, the first Ctrl-C asks the run to stop; the second ends the process as usual.
+// While it is alive, the first Ctrl-C asks the run to stop; the second ends the process as usual.
 class InterruptGuard {
  public:
-  InterruptGuard();
+  [[nodiscard]] InterruptGuard();
   ~InterruptGuard();
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;
@@ -21,9 +21,9 @@ class InterruptGuard {
 };
 
 // Whether Ctrl-C was pressed under a guard.
-bool interrupted();
+[[nodiscard]] bool interrupted();
 
-// Ends as a program does that Ctrl-C ended.
+// Ends the process as Ctrl-C would.
 [[noreturn]] void end_interrupted();
 
 }  // namespace keel::cli

@@ -30,17 +30,17 @@ int fail(int status, const char* message) noexcept {
 
 constexpr const char* kNoMemory = "expected memory for the work, got none from the system";
 
-// std::terminate is where an error ends that no handler can be there for: memory that runs out before main(), in the
-// destructors of the JSON library, which need some, or for the exception itself.
+// Errors that no handler can catch end in std::terminate: out of memory before main(), in the destructors of the JSON
+// library, which allocate, or for the exception itself.
 [[noreturn]] void give_up() noexcept {
   io::remove_temporaries();
   const std::type_info* type = abi::__cxa_current_exception_type();
   const bool memory = type == nullptr || *type == typeid(std::bad_alloc);
-  complain(memory ? kNoMemory : "expected a result, got an error that nothing handles");
+  complain(memory ? kNoMemory : "expected a result, got an unhandled error");
   ::_exit(kBadInput);
 }
 
-// Ahead of every object that is made before main(): CLI11's headers and libhwy have many.
+// Runs before every object that is constructed before main(): CLI11's headers and libhwy have many.
 __attribute__((no_sanitize("address", "thread", "undefined"))) void prepare_to_give_up() {
   std::set_terminate(give_up);
 }

@@ -4,8 +4,8 @@
 #include <functional>
 #include <stdexcept>
 
-// What Keel's programs share. A subcommand prints data on stdout, progress on stderr and only on a terminal, and says
-// what went wrong by throwing: run_program() turns it into one line and an exit status.
+// What Keel's programs share. A subcommand prints data on stdout, progress on stderr and only on a terminal, and
+// reports errors by throwing: run_program() turns them into one line and an exit status.
 namespace keel::cli {
 
 inline constexpr int kOk = 0;
@@ -18,23 +18,23 @@ struct CheckFailed : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A command line that cannot be understood, or asks for what is not there.
+// A command line that cannot be understood, or asks for something that does not exist.
 struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// "keel: MESSAGE" on stderr, in one line whatever the message holds. Takes no memory and never fails: a stderr that is
-// full is nothing to report.
+// "keel: MESSAGE" on stderr, in one line whatever the message contains. Allocates nothing and never fails: a full
+// stderr cannot be reported.
 void complain(const char* message) noexcept;
 
-// --help, --version and the look of the help, which subcommands take over: call it before adding them.
+// --help, --version and the style of the help, which subcommands inherit: call it before adding them.
 void prepare(CLI::App& app);
 
-// Reads the command line and runs what it asks for. What CLI11 raises becomes UsageError, with where to look.
+// Reads the command line and runs what it asks for. CLI11's errors become UsageError, with a hint where to look.
 void parse(CLI::App& app, int argc, const char* const* argv);
 
-// main(): runs `body` and gives the exit status. Whatever it throws becomes one line on stderr; data that did not reach
-// stdout is a failure too.
+// main(): runs `body` and returns the exit status. Whatever it throws becomes one line on stderr; data that did not
+// reach stdout is a failure too.
 int run_program(const std::function<void()>& body) noexcept;
 
 }  // namespace keel::cli

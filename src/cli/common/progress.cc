@@ -28,7 +28,7 @@ void Progress::show(const std::string& what, double share) {
   std::string left;
   if (share > 0.02) left = fmt::format("  {} left", clock_text(elapsed * (1 - share) / share));
   const std::string line = fmt::format("\r\x1b[K{:3.0f} %  {}{}", 100 * share, what, left);
-  std::fputs(line.c_str(), stderr);  // which, unlike fmt::print, is silent where the terminal is gone
+  std::fputs(line.c_str(), stderr);  // unlike fmt::print, silent if the terminal is gone
   std::fflush(stderr);
   line_ = true;
 }

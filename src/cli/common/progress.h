@@ -6,7 +6,7 @@
 
 namespace keel::cli {
 
-// One line on stderr that says how far a run is and how long it will still take. Silent where stderr is no terminal.
+// One line on stderr that shows a run's progress and the time left. Silent if stderr is not a terminal.
 class Progress {
  public:
   explicit Progress(bool wanted);
@@ -14,7 +14,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // `share` of the whole is done, in [0, 1]. From any thread; draws a few times a second.
+  // `share` of the whole is done, in [0, 1]. From any thread; draws a few times per second.
   void show(const std::string& what, double share);
   void clear();
 

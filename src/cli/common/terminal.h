@@ -5,10 +5,10 @@
 
 namespace keel::cli {
 
-// Bold on a terminal that shows it; plain in a file, a pipe, or where NO_COLOR is set.
+// Bold on a terminal that shows it; plain in a file, a pipe, or if NO_COLOR is set.
 std::string bold(std::string_view text);
 
-// Breaks at spaces into lines of at most `width` characters; each line but the first is indented.
+// Breaks at spaces into lines of at most `width` characters; every line but the first is indented.
 std::string wrapped(std::string_view text, std::size_t width, std::size_t indent);
 
 // "1.23 s", "45.6 ms", "7.89 µs"

@@ -12,7 +12,7 @@
 
 namespace keel::nn {
 
-// Each pair's tanh(q + k) lives in registers only and is computed again on the way back, so memory is N_q × N_k.
+// Each pair's tanh(q + k) lives in registers only and is recomputed on the way back, so memory is N_q × N_k.
 Tensor additive_scores(const Tensor& q_input, const Tensor& k_input, const Tensor& v_input) {
   const Tensor q = dense(q_input).detach(), k = dense(k_input).detach(), v = dense(v_input).detach();
   const std::int64_t matrices = q.size(0) * q.size(1), n_q = q.size(2), n_k = k.size(2), d = q.size(3);
@@ -39,7 +39,7 @@ Tensor additive_scores(const Tensor& q_input, const Tensor& k_input, const Tenso
           for (std::int64_t j = 0; j < n_k; ++j) {
             const std::int64_t key = matrix * n_k + j;
             const T g = data_of<T>(ds)[row * n_k + j];
-            if (g == T(0)) continue;  // masked: what is there must not leak
+            if (g == T(0)) continue;  // masked: its value must not leak
             additive_backward<T>(data_of<T>(q) + row * d, data_of<T>(k) + key * d, data_of<T>(v), g,
                                  {data_of<T>(dq) + row * d, data_of<T>(dk) + key * d, partial.data() + matrix * d}, d);
           }

@@ -8,7 +8,7 @@ namespace keel::nn {
 Tensor additive_scores(const Tensor& q, const Tensor& k, const Tensor& v);
 
 struct Scored;
-// Scores that are all in the bias: q and k are one 0 each, seen at every place.
+// Scores that are entirely bias: q and k are one 0 each, repeated at every position.
 Scored scores_alone(const Tensor& bias);
 
 // Raises unless x is (B, H, N, d) with this d.

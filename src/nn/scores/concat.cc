@@ -10,7 +10,7 @@ ConcatScore::ConcatScore(std::int64_t d_q, std::int64_t d_k, std::int64_t d_a, R
   v = parameter("v", initial({d_a}, Init::xavier_uniform, random, Fans{d_a, 1}));
 }
 
-// W [s; h] = W_s s + W_h h with W cut in two, so this is the additive score with one matrix; nothing is concatenated.
+// W [s; h] = W_s s + W_h h with W split in two, so this is the additive score with one matrix; nothing is concatenated.
 Scored ConcatScore::operator()(const Tensor& q, const Tensor& k) const {
   const std::int64_t d_q = q.size(-1);
   check_heads("concat", "k", k, W.size(1) - d_q);

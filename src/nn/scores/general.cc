@@ -9,7 +9,7 @@ GeneralScore::GeneralScore(std::int64_t d_q, std::int64_t d_k, Random& random) {
   W = parameter("W", initial({d_q, d_k}, Init::xavier_uniform, random));
 }
 
-// sᵀ W h = s·(W h): the keys move to the space of the queries, once, by an operation that has its gradient.
+// sᵀ W h = s·(W h): the keys are mapped to the space of the queries once, by an operation with its own gradient.
 Tensor GeneralScore::prepared(const Tensor& k) const {
   check_heads("general", "k", k, W.size(1));
   return linear(k, W);

@@ -11,7 +11,7 @@ TemperatureScore::TemperatureScore(std::int64_t heads, std::int64_t d_k) {
   tau = parameter("tau", Tensor::full({heads}, std::sqrt(static_cast<double>(d_k))));
 }
 
-// scale = 1/τ, one a head; the attention node gives dscale, and the division turns it into dτ.
+// scale = 1/τ, one per head; the attention node gives dscale, and the division turns it into dτ.
 Scored TemperatureScore::operator()(const Tensor& q, const Tensor& k) const {
   if (q.rank() != 4 || q.size(1) != tau.size(0)) {
     refuse("temperature", "q: expected shape (B, ", tau.size(0), ", N, d_k), got ", shape_text(q.shape()));

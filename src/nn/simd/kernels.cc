@@ -19,7 +19,7 @@ using Tag = hn::ScalableTag<T>;
 template <class T>
 using Vec = hn::Vec<Tag<T>>;
 
-// Loads up to a vector of what is left, zeros past it; stores the same part.
+// Loads up to a vector of what is left, zero-padded; stores the same part.
 template <class T>
 Vec<T> Load(const T* x, std::int64_t left) {
   const Tag<T> d;
@@ -52,7 +52,7 @@ T Total(Vec<T> v) {
   return hn::GetLane(hn::SumOfLanes(d, v));
 }
 
-// Highway's Exp takes no argument past what overflows, and loses NaN.
+// Highway's Exp accepts no argument beyond overflow, and loses NaN.
 template <class T>
 Vec<T> Exp(Vec<T> x) {
   const Tag<T> d;
@@ -110,7 +110,7 @@ void MapAll(Map f, const T* x, T* y, std::int64_t n) {
     case Map::exp:
       return with([](Vec<T> v) { return Exp<T>(v); });
     case Map::log:
-      for (std::int64_t i = 0; i < n; ++i) y[i] = std::log(x[i]);  // as libm has it at 0 and below
+      for (std::int64_t i = 0; i < n; ++i) y[i] = std::log(x[i]);  // libm's results at 0 and below
       return;
   }
 }
@@ -160,7 +160,7 @@ T ExpShifted(const T* x, T shift, T* y, std::int64_t n) {
   return Total<T>(total);
 }
 
-// NaN where there is one.
+// NaN if there is one.
 template <class T>
 T RowMax(const T* x, std::int64_t n) {
   T m = x[0];
@@ -306,7 +306,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace keel::nn {
 
-// What a template is specialised for inherits the visibility of its declaration, which -fvisibility does not reach.
+// A template specialisation inherits the visibility of its declaration, which -fvisibility does not reach.
 #define KEEL_NN_HIDDEN [[gnu::visibility("hidden")]]
 #define KEEL_NN_EXPORT(T, S)                                                                                           \
   HWY_EXPORT(Map##S);                                                                                                  \

@@ -12,7 +12,7 @@ enum class Map { relu, gelu, tanh, sigmoid, exp, log };
 template <class T>
 void map(Map f, const T* x, T* y, std::int64_t n);
 
-// dx = f'(x)·dy. `saved` is y where f' is cheapest in terms of it (tanh, sigmoid, exp), x elsewhere.
+// dx = f'(x)·dy. `saved` is y if f' is cheapest in terms of it (tanh, sigmoid, exp), else x.
 template <class T>
 void map_backward(Map f, const T* saved, const T* dy, T* dx, std::int64_t n);
 constexpr bool saves_output(Map f) { return f == Map::tanh || f == Map::sigmoid || f == Map::exp; }
@@ -51,7 +51,7 @@ void normalise_backward(const T* x, const T* gain, Moments<T> m, const T* dy, No
 template <class T>
 T additive(const T* q, const T* k, const T* v, std::int64_t n);
 
-// Adds to dq, dk and dv what ds, the gradient by that score, gives.
+// Adds the contribution of ds, the gradient with respect to that score, to dq, dk and dv.
 template <class T>
 struct AdditiveGradients {
   T* dq;

@@ -32,7 +32,7 @@ TEST(Comparison, MeasuresAndDrawsEveryArm) {
       EXPECT_EQ(result.measurements.at("translate." + arm.id + "." + what).repeats, 2) << arm.id;
     }
     EXPECT_EQ(result.measurements.contains("translate." + arm.id + ".alignment"), arm.look != Look::none);
-    EXPECT_GT(result.times.at("translate." + arm.id + ".seconds_an_epoch"), 0);
+    EXPECT_GT(result.times.at("translate." + arm.id + ".seconds_per_epoch"), 0);
     const auto drawn = [&](const std::string& id) {
       return std::any_of(result.figures.begin(), result.figures.end(), [&](const Figure& f) { return f.id == id; });
     };
@@ -65,7 +65,7 @@ TEST(Say, WhatWasTrainedIsSavedAndFound) {
   const Json run = {{"arm", "additive"}, {"seed", 0}};
   const Arm& arm = arm_by_id("additive");
   const TrainedArm fresh{arm, task.source, task.target, task.longest(),
-                         trained(arm, task, {.steps = 40, .lr = 0.01}, 1, [](std::int64_t) {})};
+                         trained(arm, task, {.steps = 40, .lr = 0.01}, 1, [](std::int64_t) {}).model};
   const std::string path = folder / "arm.safetensors";
   EXPECT_FALSE(load(path, run));
   save(fresh, path, run);
@@ -84,7 +84,7 @@ TEST(Say, WhatWasTrainedIsSavedAndFound) {
 }
 
 // Somebody may have edited the file: it is trained again then, and nothing hangs or runs out of memory.
-TEST(Say, WhatNoTrainingLeavesIsNotTaken) {
+TEST(Say, WhatTrainingDidNotWriteIsRejected) {
   const TemporaryFolder folder;
   const Task task = make_task(generate_sets(1, {600, 20, 20, 20}), Units::automatic);
   const Json run = {{"arm", "none"}, {"seed", 0}};

@@ -48,8 +48,8 @@ TEST(Pairs, BadLinesAreLeftOutAndReportedByTheirNumbers) {
   EXPECT_EQ(file.lines, 212u);
   EXPECT_EQ(file.bad, 10u);
   EXPECT_EQ(file.repeated, 1u);
-  EXPECT_THAT(file.problems, ElementsAre("line 1: expected two columns with a tab between, got 1",
-                                         "line 202: expected two columns with a tab between, got 3",
+  EXPECT_THAT(file.problems, ElementsAre("line 1: expected two columns separated by a tab, got 1",
+                                         "line 202: expected two columns separated by a tab, got 3",
                                          "line 203: expected words in the first column, got none",
                                          "line 204: expected words in the second column, got none",
                                          "line 205: expected UTF-8, got byte 0xff at column 5",
@@ -57,7 +57,7 @@ TEST(Pairs, BadLinesAreLeftOutAndReportedByTheirNumbers) {
                                          "line 207: expected at most 50 words in the first column, got 51",
                                          "line 208: expected at most 65536 bytes, got 65543",
                                          "line 209: expected text, got a control character",
-                                         "line 210: expected two columns with a tab between, got 1"));
+                                         "line 210: expected two columns separated by a tab, got 1"));
   EXPECT_THAT(file.pairs.back().target, ElementsAre("zuletzt"));
 }
 
@@ -162,7 +162,7 @@ TEST(Language, GoesToNumbersAndBack) {
   }
 }
 
-TEST(Language, TakesPiecesWhereWordsAreTooMany) {
+TEST(Language, UsesPiecesIfThereAreTooManyWords) {
   std::vector<Pair> pairs;
   for (std::size_t i = 0; i < 3000; ++i) pairs.push_back({{fmt::format("word{}", i)}, {"x"}, {}});
   const Language language(pairs, &Pair::source, Units::automatic);

@@ -71,7 +71,7 @@ TEST_P(EveryArm, Learns) {
   EXPECT_LT(training.curve.back().found.loss, 0.8 * before);
   EXPECT_GT(training.peak_bytes, 3 * 4 * model->parameter_count());  // parameters, and two of each for Adam
   EXPECT_LT(training.peak_bytes, 100'000'000);
-  EXPECT_GT(training.words_a_second, 0);
+  EXPECT_GT(training.words_per_second, 0);
 }
 
 TEST_P(EveryArm, ABeamOfOneIsGreedySearch) {
