@@ -10,8 +10,8 @@
 namespace keel::cpu {
 namespace {
 
-constexpr std::int64_t kTaskBytes = 256 << 10;   // at least, read and written per task: many times the cost of starting one
-constexpr std::int64_t kTasksPerThread = 8;      // at most: hardware prefetches best along contiguous memory
+constexpr std::int64_t kTaskBytes = 256 << 10;   // at least, per task: many times the cost of starting one
+constexpr std::int64_t kTasksPerThread = 8;      // at most: the hardware prefetches best along one long piece
 constexpr std::int64_t kAloneBytes = 512 << 10;  // a thread is done with this many before another has begun
 
 }  // namespace

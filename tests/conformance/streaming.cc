@@ -61,7 +61,8 @@ void score_row(const Problem& p, const Copy<T>& q, const Copy<T>& k, const Entry
     for (std::int64_t c = 0; c < p.d_k; ++c) dot += qi[c] * kj[c];
     T s = x.scale * dot, slope = 1;
     if (o.softcap) {
-      const T cap = static_cast<T>(*o.softcap), t = std::tanh(s / cap);
+      const double most = std::sqrt(std::numeric_limits<T>::max());  // neither it nor its inverse leaves T
+      const T cap = static_cast<T>(std::clamp(*o.softcap, 1.0 / most, most)), t = std::tanh(s / cap);
       s = cap * t;
       slope = 1 - t * t;
     }
