@@ -10,7 +10,8 @@ namespace {
 
 // Raises what a function of the table returned.
 void check(const char* operation, const char* why) {
-  if (why != nullptr) throw Error(ErrorCode::device, concat("[", operation, "] expected the GPU to take the work, got ", why));
+  if (why != nullptr)
+    throw Error(ErrorCode::device, concat("[", operation, "] expected the GPU to take the work, got ", why));
 }
 
 struct PlannedForward : PlannedCall {
@@ -33,7 +34,9 @@ struct PlannedBackward : PlannedCall {
   int device = 0;
   void* stream = nullptr;
 
-  void execute() const override { check("attention_backward", library().table->backward(device, stream, call, as_given)); }
+  void execute() const override {
+    check("attention_backward", library().table->backward(device, stream, call, as_given));
+  }
   std::vector<std::pair<std::string, std::string>> facts() const override { return {}; }
 };
 
@@ -46,7 +49,6 @@ struct PlannedMerge : PlannedCall {
   void execute() const override { check("merge", library().table->merge(device, stream, call, parts.data())); }
   std::vector<std::pair<std::string, std::string>> facts() const override { return {}; }
 };
-
 
 class CudaBackend final : public Backend {
  public:

@@ -37,7 +37,8 @@ void* open_library(std::string& reason) {
     }
     return handle;
   };
-  if (const char* const named = std::getenv("KEEL_CUDA_LIBRARY"); named != nullptr && *named != '\0') return open(named);
+  if (const char* const named = std::getenv("KEEL_CUDA_LIBRARY"); named != nullptr && *named != '\0')
+    return open(named);
   const std::string folder = own_folder();
   if (!folder.empty()) {
     if (void* const handle = open(folder + kFile)) return handle;

@@ -52,7 +52,7 @@ KEEL_HD void sum_rows(const Lanes& lanes, const SumExtent& of, const TermOf& ter
       for (std::int64_t t = of.begin; t < of.end; t += Lanes::kCount) {
         const Term<A> own = t + lanes.lane() < of.end ? term(g, t + lanes.lane()) : Term<A>();
         const std::uint32_t seen = lanes.which(own.seen);
-      for (int x = 0; x < Lanes::kCount; ++x) {
+        for (int x = 0; x < Lanes::kCount; ++x) {
           if ((seen >> x & 1u) == 0) continue;
           const A weight = lanes.broadcast(own.weight, x);
           const auto values = row(g, t + x);

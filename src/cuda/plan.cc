@@ -16,7 +16,8 @@ using hopper::Statistics;
 constexpr std::int64_t kMostRows = std::int64_t{1} << 28;  // of a sequence, which Hopper kernels count in 32 bits
 constexpr int kChunkKeys = 2048;                           // keys of a chunk, where few rows share many keys
 constexpr int kFewRows = 64;
-constexpr std::int64_t kCacheBytes = 32 << 20;  // of k and v that stay in the L2 cache while heads are walked side by side
+constexpr std::int64_t kCacheBytes =
+    32 << 20;  // of k and v that stay in the L2 cache while heads are walked side by side
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -46,7 +47,8 @@ bool is_rich(const Problem& p) {
 Statistics statistics_of(const Problem& p, bool rich) {
   const Outputs& o = p.outputs;
   const bool moments = o.logit_mean.given() || o.logit_var.given() || o.logit_count.given();
-  const bool heads = !o.heads.empty(), counts = (o.visible.given() || heads) && (p.options.mask.given() || p.options.bias.given());
+  const bool heads = !o.heads.empty(),
+             counts = (o.visible.given() || heads) && (p.options.mask.given() || p.options.bias.given());
   if (moments || (rich && (counts || heads || o.entropy.given()))) return Statistics::moments;
   return o.entropy.given() || heads ? Statistics::entropy : Statistics::none;
 }
@@ -113,7 +115,8 @@ ForwardWork plan_forward(const Problem& p, const Gpu& gpu, std::vector<std::stri
   const std::int64_t group = p.q_heads / p.kv_heads;
   const bool few = statistics == Statistics::none && p.n_q * (group <= kFewRows ? group : 1) <= kFewRows;
   // Tiles of three warpgroups, unless too many of their rows would be past the end.
-  const bool wide = p.n_q >= 2048 || (p.sequences.window_right == Window::kUnbounded && p.n_q >= 384 && p.n_q % 192 == 0);
+  const bool wide =
+      p.n_q >= 2048 || (p.sequences.window_right == Window::kUnbounded && p.n_q >= 384 && p.n_q % 192 == 0);
   const bool moments = statistics == Statistics::moments;
   const Purpose purpose = few                ? Purpose::few
                           : rich && moments  ? Purpose::rich_moments
@@ -124,8 +127,7 @@ ForwardWork plan_forward(const Problem& p, const Gpu& gpu, std::vector<std::stri
   work.choice = {hopper::shape_for(d, purpose), p.dtype == DType::bf16, rich, statistics};
   work.processors = gpu.processors;
   work.cut = cut_of(p, work.choice.shape, few, rich);
-  const std::int64_t tiles =
-      std::int64_t{work.cut.blocks} * work.cut.heads * work.cut.entries * work.cut.chunks;
+  const std::int64_t tiles = std::int64_t{work.cut.blocks} * work.cut.heads * work.cut.entries * work.cut.chunks;
   if (tiles >= kMostRows) {
     because("the plain kernel: ", tiles, " tiles are more than 2^28");
     work.hopper = false;
@@ -136,7 +138,8 @@ ForwardWork plan_forward(const Problem& p, const Gpu& gpu, std::vector<std::stri
   because("head sizes ", p.d_k, " and ", p.d_v, " by the kernel for ", d);
   if (rich) because("scores that need more than a mask by position");
   if (work.cut.share > 1) because("few queries: the ", group, " query heads of a key-value head share a tile");
-  if (work.cut.chunk > 0) because("few queries: chunks of ", kChunkKeys, " keys are tiles of their own, joined in order");
+  if (work.cut.chunk > 0)
+    because("few queries: chunks of ", kChunkKeys, " keys are tiles of their own, joined in order");
   return work;
 }
 

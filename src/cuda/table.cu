@@ -1,6 +1,4 @@
 // The table of libkeel_cuda: devices, workspace, and which launcher runs a call.
-#include "cuda/table.h"
-
 #include <cuda_runtime.h>
 
 #include <array>
@@ -10,6 +8,7 @@
 #include "cuda/hopper/launch.h"
 #include "cuda/plain.h"
 #include "cuda/plain_steps.h"
+#include "cuda/table.h"
 
 namespace keel::cuda {
 namespace {

@@ -9,8 +9,8 @@
 #include "cuda/plain_merge.h"
 #include "keel/attention.h"
 
-// What libkeel_cuda is to libkeel: one table of functions, found by name when the first array on a GPU comes. Both are of
-// the same build; no type of CUDA's appears, so libkeel needs none of its headers.
+// What libkeel_cuda is to libkeel: one table of functions, found by name when the first array on a GPU comes. Both are
+// of the same build; no type of CUDA's appears, so libkeel needs none of its headers.
 namespace keel::cuda {
 
 // A GPU of this machine.
@@ -34,8 +34,8 @@ struct ForwardWork {
   HeadOutputs heads{};
 };
 
-// Functions return null, or what went wrong: text that is valid until the thread's next call. Work is queued on a stream
-// of the device and not waited for.
+// Functions return null, or what went wrong: text that is valid until the thread's next call. Work is queued on a
+// stream of the device and not waited for.
 struct Table {
   std::uint32_t size = 0;         // of this table
   const char* version = nullptr;  // of Keel

@@ -44,9 +44,7 @@ class GpuCopies {
     view.data = send(span.low, span.size, layout.base, std::is_same_v<Pointer, void*>);
     return view;
   }
-  ListView send(const ListView& list) {
-    return list.empty() ? list : ListView(send(BasicView<1, const void*>(list)));
-  }
+  ListView send(const ListView& list) { return list.empty() ? list : ListView(send(BasicView<1, const void*>(list))); }
   std::span<HeadStatistics> send(std::span<HeadStatistics> heads) {
     if (heads.empty()) return heads;
     const auto from = reinterpret_cast<std::uintptr_t>(heads.data());
@@ -86,9 +84,9 @@ class GpuCopies {
 
 // How calls are made there.
 struct OnGpu {
-  bool plain = false;         // by the plain kernel
-  bool lists_there = true;    // lengths and offsets lie on the GPU too
-  std::int64_t offset = 0;    // bytes, of arrays from a multiple of 256
+  bool plain = false;                             // by the plain kernel
+  bool lists_there = true;                        // lengths and offsets lie on the GPU too
+  std::int64_t offset = 0;                        // bytes, of arrays from a multiple of 256
   std::map<std::string, int>* kernels = nullptr;  // how often each served
 };
 

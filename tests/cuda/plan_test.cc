@@ -1,4 +1,6 @@
 // What the CUDA backend decides without a GPU: which kernel, how a call is cut into tiles, and which keys a tile walks.
+#include "cuda/plan.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,11 +8,10 @@
 #include <tuple>
 #include <vector>
 
-#include "conformance/random.h"
 #include "conformance/instance.h"
+#include "conformance/random.h"
 #include "core/problem.h"
 #include "cuda/hopper/tiles.h"
-#include "cuda/plan.h"
 
 namespace keel::cuda {
 namespace {
@@ -37,8 +38,8 @@ struct Call4 {
     const std::array<std::int64_t, 4> out = {batch, q_heads, n_q, d_v};
     return make_problem(array({batch, q_heads, n_q, d_k}, dtype), array({batch, kv_heads, n_k, d_k}, dtype),
                         array({batch, kv_heads, n_k, d_v}, dtype),
-                        {reinterpret_cast<void*>(std::uintptr_t{1} << 40), dtype, out, contiguous_strides(out)}, options,
-                        outputs, Pointers::ignored);
+                        {reinterpret_cast<void*>(std::uintptr_t{1} << 40), dtype, out, contiguous_strides(out)},
+                        options, outputs, Pointers::ignored);
   }
 };
 
@@ -80,7 +81,8 @@ TEST(CudaPlan, OptionsBeyondPositionsTakeTheRichKernel) {
 }
 
 TEST(CudaPlan, FewQueriesShareTilesAmongHeadsAndSplitTheKeys) {
-  const ForwardWork work = plan_forward(Call4{.q_heads = 32, .kv_heads = 8, .n_q = 1, .n_k = 32768}.problem(), kHopper, nullptr);
+  const ForwardWork work =
+      plan_forward(Call4{.q_heads = 32, .kv_heads = 8, .n_q = 1, .n_k = 32768}.problem(), kHopper, nullptr);
   EXPECT_EQ(work.cut.share, 4);
   EXPECT_EQ(work.cut.heads, 8);
   EXPECT_EQ(work.cut.chunks, 16);
@@ -90,7 +92,8 @@ TEST(CudaPlan, FewQueriesShareTilesAmongHeadsAndSplitTheKeys) {
 std::vector<Tile> tiles_of(const ForwardWork& work) {
   std::vector<Tile> tiles;
   if (!work.call.sequences.packed()) {
-    for (int t = 0; t < work.cut.tiles; ++t) tiles.push_back(make_tile(work.call, work.cut, tile_index(work.cut, t), t));
+    for (int t = 0; t < work.cut.tiles; ++t)
+      tiles.push_back(make_tile(work.call, work.cut, tile_index(work.cut, t), t));
     return tiles;
   }
   for (int e = 0; e < work.cut.entries; ++e) {
@@ -138,8 +141,8 @@ TEST(CudaTiles, CoverEveryRowOnceAndWalkItsKeys) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const conformance::Instance instance(conformance::random_case_for_matrix_units(seed, 400'000));
     const auto memory = instance.forward_memory();
-    const Problem problem = make_problem(instance.q(), instance.k(), instance.v(), memory.out_view(), instance.options(),
-                                         memory.outputs(), Pointers::ignored);
+    const Problem problem = make_problem(instance.q(), instance.k(), instance.v(), memory.out_view(),
+                                         instance.options(), memory.outputs(), Pointers::ignored);
     const ForwardWork work = plan_forward(problem, kHopper, nullptr);
     if (!work.hopper) continue;
     ++served;
@@ -149,7 +152,8 @@ TEST(CudaTiles, CoverEveryRowOnceAndWalkItsKeys) {
 }
 
 TEST(CudaTiles, OfASliceBeginWhereDropoutsNumbersDo) {
-  Call4 call{.n_q = 100, .n_k = 300, .options = {.origin = {.query = 37, .key = 101, .n_q = 500, .n_k = 500}, .dropout = 0.5}};
+  Call4 call{
+      .n_q = 100, .n_k = 300, .options = {.origin = {.query = 37, .key = 101, .n_q = 500, .n_k = 500}, .dropout = 0.5}};
   call.options.causal = Causal::bottom_right;
   const ForwardWork work = plan_forward(call.problem(), kHopper, nullptr);
   ASSERT_TRUE(work.hopper);

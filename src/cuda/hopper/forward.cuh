@@ -3,133 +3,26 @@
 #include <math_constants.h>
 
 #include <limits>
-#include <type_traits>
 
 #include "core/dropout.h"
-#include "cuda/hopper/forward.h"
-#include "cuda/hopper/ptx.cuh"
+#include "cuda/hopper/loader.cuh"
 #include "wgmma.cuh"
 
-// The streaming forward pass on Hopper, 16-bit in, sums in f32. A CTA takes tiles of 64 rows per warpgroup, one tile after
-// another. One thread loads: tiles of q, blocks of k and v, two of each on the way. Each warpgroup owns 64 rows and walks
-// the blocks of keys from the last to the first; the products of block n with v and of block n − 1 with q run while the
-// softmax of a block is computed. The warpgroups issue their products in turn, so that one is in its softmax while another
-// fills the matrix units.
+// The streaming forward pass on Hopper, 16-bit in, sums in f32. A CTA takes tiles of 64 rows per warpgroup, one tile
+// after another. One thread loads: tiles of q, blocks of k and v, two of each on the way. Each warpgroup owns 64 rows
+// and walks the blocks of keys from the last to the first; the products of block n with v and of block n − 1 with q run
+// while the softmax of a block is computed. The warpgroups issue their products in turn, so that one is in its softmax
+// while another fills the matrix units.
 //
 // A thread holds two rows of its warpgroup's accumulators, lane / 4 and lane / 4 + 8 of its warp's 16, of these columns
 // 8·i + 2·(lane mod 4) and the next. Element i of an array of accumulators belongs to row (i / 2) mod 2.
 //
-// What is hidden is taken out of the scores, so it has weight 0; but 0 · NaN and 0 · inf of a hidden value are NaN in the
-// product with v. NaN stays NaN in a sum, so it is enough to look at the end: rows with a NaN are noted, and computed again
-// by plain_row(), which never touches what is hidden.
+// What is hidden is taken out of the scores, so it has weight 0; but 0 · NaN and 0 · inf of a hidden value are NaN in
+// the product with v. NaN stays NaN in a sum, so it is enough to look at the end: rows with a NaN are noted, and
+// computed again by plain_row(), which never touches what is hidden.
 namespace keel::cuda::hopper {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-// A Shape as a type.
-template <int kD, int kKeys, int kGroups, bool kStores>
-struct ShapeOf {
-  static constexpr Shape shape = {kD, kKeys, kGroups, kStores};
-  static constexpr int d = kD, keys = kKeys, groups = kGroups, rows = shape.rows(), threads = shape.threads();
-  static constexpr int panels = shape.panels();
-  static constexpr bool stores = kStores;
-  // Of a warp's threads. Together no more than the kernel starts with, 128, 168 or 255 for every thread: who asks for more
-  // waits for ever.
-  static constexpr int loader_registers = kGroups == 3 ? 32 : 40;
-  static constexpr int group_registers = kGroups == 3 ? 160 : kGroups == 2 ? 232 : 248;
-};
-
-template <class Element, class S>
-struct Shared {
-  static constexpr int kRow = 64 * S::panels;
-  alignas(1024) Element q[S::rows * kRow];
-  alignas(1024) Element k[2][S::keys * kRow];
-  alignas(1024) Element v[2][S::keys * kRow];
-  alignas(1024) Element out[S::stores ? S::rows * kRow : 8];
-  Tile tile[2];
-  std::uint64_t q_full, q_empty, k_full[2], k_empty[2], v_full[2], v_empty[2];
-};
-
-// The tiles that a CTA takes.
-class Tiles {
- public:
-  KEEL_DEVICE explicit Tiles(const ForwardArguments& a)
-      : a_(a), count_(a.listed != nullptr ? static_cast<int>(*a.listed_count) * a.cut.heads : a.cut.tiles) {}
-
-  KEEL_DEVICE Tile at(int t) const {
-    if (t >= count_) {
-      Tile none{};
-      none.index = -1;
-      return none;
-    }
-    if (a_.listed == nullptr) return make_tile(a_.call, a_.cut, tile_index(a_.cut, t), t);
-    TileIndex index = a_.listed[t / a_.cut.heads];
-    index.head = t % a_.cut.heads;
-    return make_tile(a_.call, a_.cut, index, t);
-  }
-  KEEL_DEVICE int after_first() const { return a_.next == nullptr ? count_ : gridDim.x + atomicAdd(a_.next, 1u); }
-
- private:
-  const ForwardArguments& a_;
-  int count_;
-};
-
-struct Maps {
-  CUtensorMap q, k, v, out;
-};
-
-// The loading thread.
-template <class S, class Element>
-KEEL_DEVICE void load_tiles(Shared<Element, S>& shared, const Maps& maps, const ForwardArguments& a) {
-  using namespace ptx;
-  constexpr int kPanelQ = S::rows * 128, kPanelK = S::keys * 128;
-  const int group = static_cast<int>(a.call.group);
-  const int q_bytes = a.cut.tile_rows * 128 * S::panels;
-  const Tiles tiles(a);
-  int step = 0, round = 0;
-  // One block of k or of v, all its panels.
-  const auto load = [&](const CUtensorMap& map, Element* to, std::uint64_t& full, std::uint64_t& empty, int phase,
-                        const Place& at) {
-    wait(shared_address(&empty), phase);
-    arrive_expecting(shared_address(&full), kPanelK * S::panels);
-#pragma unroll
-    for (int p = 0; p < S::panels; ++p) {
-      load_tile(shared_address(to) + p * kPanelK, map, shared_address(&full),
-                {p * 64, 0, at.row, at.head, at.batch});
-    }
-  };
-  for (int t = blockIdx.x;; ++round) {
-    const Tile tile = tiles.at(t);
-    const int kv_head = a.cut.share == 1 ? tile.head / group : tile.head;
-    const auto load_k = [&](int n, int at_step) {
-      const int stage = at_step & 1;
-      load(maps.k, shared.k[stage], shared.k_full[stage], shared.k_empty[stage], ((at_step >> 1) & 1) ^ 1,
-           {0, 0, tile.k_begin + n * S::keys - tile.shift, kv_head, tile.batch});
-    };
-    int n = tile.block_end - 1;
-    if (n >= tile.block_begin) load_k(n, step);  // before q, whose memory the last tile needs for longer
-    wait(shared_address(&shared.q_empty), (round & 1) ^ 1);
-    shared.tile[round & 1] = tile;
-    if (tile.index < 0) {
-      arrive(shared_address(&shared.q_full));
-      let_next_kernel_start();
-      return;
-    }
-    arrive_expecting(shared_address(&shared.q_full), q_bytes);
-#pragma unroll
-    for (int p = 0; p < S::panels; ++p) {
-      load_tile(shared_address(shared.q) + p * kPanelQ, maps.q, shared_address(&shared.q_full),
-                {p * 64, 0, tile.q_begin + tile.first_row / a.cut.share, tile.head, tile.batch});
-    }
-    for (; n >= tile.block_begin; --n, ++step) {
-      const int stage = step & 1;
-      load(maps.v, shared.v[stage], shared.v_full[stage], shared.v_empty[stage], ((step >> 1) & 1) ^ 1,
-           {0, 0, tile.k_begin + n * S::keys - tile.shift, kv_head, tile.batch});
-      if (n > tile.block_begin) load_k(n - 1, step + 1);
-    }
-    t = tiles.after_first();
-  }
-}
 
 // A number that all lanes hold, for the compiler to know: it then stays out of the lanes' registers.
 KEEL_DEVICE int same_in_all(int x) { return __shfl_sync(~0u, x, 0); }
@@ -164,9 +57,9 @@ KEEL_DEVICE float load_float(const void* data, DType dtype, std::int64_t index) 
 
 // Where a row of the thread stands.
 struct RowPlace {
-  int head, row;   // query head, and row of the entry
-  Keys keys;       // that it may see by position; none for padding
-  bool exists;     // in q
+  int head, row;  // query head, and row of the entry
+  Keys keys;      // that it may see by position; none for padding
+  bool exists;    // in q
 };
 
 KEEL_DEVICE void note(const OddRows& odd, int entry, int head, int row) {
@@ -178,16 +71,22 @@ template <class Element, class S, bool kRich, Statistics kStatistics>
 class Group {
   static constexpr bool kEntropy = kStatistics != Statistics::none, kMoments = kStatistics == Statistics::moments;
   static constexpr int kPanelQ = S::rows * 128, kPanelK = S::keys * 128, kStage = kPanelK * S::panels;
-  static constexpr int kTurn = 1;                                            // named barriers, one per warpgroup
-  static constexpr float kHidden = kRich ? -kInfinity : -1e38f;           // score of a hidden key
-  static constexpr float kMaskedLog2 = -0x1p64f * 1.4426950408889634f;       // see core/masked_score.h
-  static constexpr bool kKeeps = S::d <= 128;  // there are registers for the rows' scale and slope
-  static constexpr float kDeepest = -16384.0f;                               // whose power of two is 0
+  static constexpr int kTurn = 1;                                       // named barriers, one per warpgroup
+  static constexpr float kHidden = kRich ? -kInfinity : -1e38f;         // score of a hidden key
+  static constexpr float kMaskedLog2 = -0x1p64f * 1.4426950408889634f;  // see core/masked_score.h
+  static constexpr bool kKeeps = S::d <= 128;   // there are registers for the rows' scale and slope
+  static constexpr float kDeepest = -16384.0f;  // whose power of two is 0
 
  public:
   KEEL_DEVICE Group(Shared<Element, S>& shared, const Maps& maps, const ForwardArguments& a, int group)
-      : shared_(shared), maps_(maps), a_(a), group_(group), thread_(threadIdx.x & 127), lane_(threadIdx.x & 31),
-        warp_(thread_ >> 5), column_((lane_ & 3) * 2) {
+      : shared_(shared),
+        maps_(maps),
+        a_(a),
+        group_(group),
+        thread_(threadIdx.x & 127),
+        lane_(threadIdx.x & 31),
+        warp_(thread_ >> 5),
+        column_((lane_ & 3) * 2) {
     q_ = ptx::operand(ptx::shared_address(shared.q) + group * 64 * 128, 16);
     k_ = ptx::operand(ptx::shared_address(shared.k[0]), 16);
     v_ = ptx::operand(ptx::shared_address(shared.v[0]), kPanelK);
@@ -412,8 +311,8 @@ class Group {
         each([&](float& y, int key) { y = fmaf(-slope, fabsf(distance - static_cast<float>(key - base)), y); });
       }
       if (c.mask) {
-        const unsigned char* const mask = static_cast<const unsigned char*>(c.mask.data) +
-                                          place_of(c.mask, tile, p) + tile.k_begin + base + first_key_[r];
+        const unsigned char* const mask = static_cast<const unsigned char*>(c.mask.data) + place_of(c.mask, tile, p) +
+                                          tile.k_begin + base + first_key_[r];
         with_pairs(r, base, mask, [](float& y, unsigned char seen) { y = seen != 0 ? y : kHidden; });
       }
       if (n_ < full_begin_ || n_ >= full_end_) {
@@ -469,7 +368,8 @@ class Group {
     const float scale = kRich ? 1.0f : a_.scale_log2;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float parts[4] = {m_[r], kHidden, kHidden, kHidden};  // four short chains of dependent instructions, not a long one
+      float parts[4] = {m_[r], kHidden, kHidden,
+                        kHidden};  // four short chains of dependent instructions, not a long one
 #pragma unroll
       for (int j = 0; j < S::keys / 4; ++j) parts[j & 3] = fmaxf(parts[j & 3], s_[j / 2 * 4 + 2 * r + (j & 1)]);
       const float largest = quad_max(fmaxf(fmaxf(parts[0], parts[1]), fmaxf(parts[2], parts[3])));
@@ -561,11 +461,11 @@ class Group {
 
   // ---- The end of a tile: sums become results.
   struct RowResult {
-    float factor = 0;              // of o
+    float factor = 0;                                     // of o
     float largest = -kInfinity, l = 0, lse = -kInfinity;  // units of log 2, sink included in the last two
     float max_weight = 0;
     int visible = 0;
-    bool odd = false;              // compute again
+    bool odd = false;  // compute again
   };
 
   KEEL_DEVICE void finish(const Tile& tile) {
@@ -638,15 +538,16 @@ class Group {
       l_[r] = 0;
       return x;
     }
-    // Weights that miss 1 by far: scores so large that their products with the scale differ by more than rounding should.
+    // Weights that miss 1 by far: scores so large that their products with the scale differ by more than rounding
+    // should.
     x.odd = none || !(zero == 0.0f) || !(l_[r] > 0x1p-20f && l_[r] < kInfinity) || !(fabsf(m_[r]) < kInfinity) ||
             (kEntropy && e_[r] != e_[r]) || (kMoments && (kRich ? !numbers : !(f2_[r] < 0x1p90f)));
     x.visible = kRich && kMoments ? visible_[r] : keys_[r];
     x.largest = __fmul_rn(m_[r], kRich ? 1.0f : a_.scale_log2);
     float top = x.largest, l = l_[r];
     if (a_.call.sinks && a_.partials.out == nullptr) {
-      const float sink = 1.4426950408889634f *
-                         load_float(a_.call.sinks.data, a_.call.sinks.dtype, place.head * a_.call.sinks.head);
+      const float sink =
+          1.4426950408889634f * load_float(a_.call.sinks.data, a_.call.sinks.dtype, place.head * a_.call.sinks.head);
       top = fmaxf(x.largest, sink);
       const float before = x.largest - top, apart = sink - top, weight = exp2f(before), p = exp2f(apart);
       if (kEntropy) {
@@ -685,8 +586,7 @@ class Group {
       if (c.logit_count) at<std::int64_t>(c.logit_count, b, h, i) = count;
       if (c.logit_mean) at<float>(c.logit_mean, b, h, i) = count == 0 ? 0.0f : (from_[r] + mean) * unit;
       if (c.logit_var) {
-        at<float>(c.logit_var, b, h, i) =
-            count == 0 ? 0.0f : fmaxf(f2_[r] / number - mean * mean, 0.0f) * unit * unit;
+        at<float>(c.logit_var, b, h, i) = count == 0 ? 0.0f : fmaxf(f2_[r] / number - mean * mean, 0.0f) * unit * unit;
       }
     }
   }
@@ -738,8 +638,7 @@ class Group {
   KEEL_DEVICE void store_partial(const Tile& tile, const RowPlace& place, const RowResult& x, int r) {
     if (!place.exists) return;
     const Call& c = a_.call;
-    const std::int64_t row =
-        (tile.batch * c.q_heads + place.head) * c.sequences.n_q + tile.q_begin + place.row;
+    const std::int64_t row = (tile.batch * c.q_heads + place.head) * c.sequences.n_q + tile.q_begin + place.row;
     const std::int64_t to = tile.chunk * a_.partials.rows + row;
     const bool none = l_[r] == 0.0f && !x.odd;
     if ((lane_ & 3) == 0) {

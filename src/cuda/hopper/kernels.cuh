@@ -44,10 +44,10 @@ Kernel find_kernel(const Choice& c) {
 template <int kD>
 Kernel kernel_for(const Choice& choice);
 
-#define KEEL_KERNELS_FOR(d)                                                                             \
-  template <>                                                                                           \
-  Kernel kernel_for<d>(const Choice& choice) {                                                          \
-    return choice.bf16 ? find_kernel<d, __nv_bfloat16>(choice) : find_kernel<d, __half>(choice);        \
+#define KEEL_KERNELS_FOR(d)                                                                      \
+  template <>                                                                                    \
+  Kernel kernel_for<d>(const Choice& choice) {                                                   \
+    return choice.bf16 ? find_kernel<d, __nv_bfloat16>(choice) : find_kernel<d, __half>(choice); \
   }
 
 }  // namespace keel::cuda::hopper

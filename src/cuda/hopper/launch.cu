@@ -1,11 +1,10 @@
-#include "cuda/hopper/launch.h"
-
 #include <algorithm>
 #include <array>
 #include <map>
 #include <mutex>
 
 #include "cuda/hopper/kernels.cuh"
+#include "cuda/hopper/launch.h"
 #include "cuda/plain_forward.h"
 
 namespace keel::cuda::hopper {
@@ -45,8 +44,8 @@ bool encode(const BasicStrided<Pointer>& x, DType dtype, const std::array<std::i
   const cuuint32_t boxes[5] = {64, static_cast<cuuint32_t>(share), static_cast<cuuint32_t>(box / share), 1, 1};
   const cuuint32_t ones[5] = {1, 1, 1, 1, 1};
   const auto type = dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-  return encode_function()(&map, type, 5, const_cast<void*>(static_cast<const void*>(x.data)), dims, strides, boxes, ones,
-                           CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+  return encode_function()(&map, type, 5, const_cast<void*>(static_cast<const void*>(x.data)), dims, strides, boxes,
+                           ones, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                            CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
@@ -95,8 +94,9 @@ __global__ void join_chunks(const __grid_constant__ Call call, const __grid_cons
   float largest = -kInfinity, sum = 0;
   for (int c = 0; c < chunks; ++c) largest = fmaxf(largest, partials.sums[c * partials.rows + at].largest);
   const bool masked = largest == -kInfinity;
-  const float sink = call.sinks ? 1.4426950408889634f * load_float(call.sinks.data, call.sinks.dtype, h * call.sinks.head)
-                                : -kInfinity;
+  const float sink = call.sinks
+                         ? 1.4426950408889634f * load_float(call.sinks.data, call.sinks.dtype, h * call.sinks.head)
+                         : -kInfinity;
   const float top = masked ? 0.0f : fmaxf(largest, sink);
   for (int c = 0; c < chunks; ++c) {
     const auto part = partials.sums[c * partials.rows + at];
@@ -133,13 +133,14 @@ __global__ void join_chunks(const __grid_constant__ Call call, const __grid_cons
   if (call.visible) {
     const Entry entry = call.sequences.entry(b);
     const KeyRange keys = call.sequences.key_range(entry, row);
-    static_cast<std::int64_t*>(call.visible.data)[b * call.visible.batch + h * call.visible.head +
-                                                  row * call.visible.row] = keys.end - keys.begin;
+    static_cast<std::int64_t*>(
+        call.visible.data)[b * call.visible.batch + h * call.visible.head + row * call.visible.row] =
+        keys.end - keys.begin;
   }
 }
 
-// ---- Counters of a call: tiles taken, rows to compute again, CTAs that have seen how many, tiles listed. All but the last
-// are 0 between calls.
+// ---- Counters of a call: tiles taken, rows to compute again, CTAs that have seen how many, tiles listed. All but the
+// last are 0 between calls.
 struct Counters {
   unsigned next, odd, seen, listed;
 };
@@ -175,7 +176,8 @@ const char* counters_for(cudaStream_t stream, void* workspace, Counters*& counte
 
 // ---- Rows that NaN may have leaked into, or whose scores are no numbers.
 template <class Stored>
-__global__ void compute_again(const __grid_constant__ Call call, const __grid_constant__ OddRows odd, Counters* counters) {
+__global__ void compute_again(const __grid_constant__ Call call, const __grid_constant__ OddRows odd,
+                              Counters* counters) {
   ptx::wait_for_last_kernel();
   const unsigned warps = gridDim.x * (blockDim.x / 32), count = counters->odd;
   __syncthreads();

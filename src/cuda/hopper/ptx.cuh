@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-// Thin wrappers over the instructions of Hopper (sm_90a) that the kernels use: barriers in shared memory, copies of tiles
-// by the tensor memory accelerator, warpgroup matrix products. Nothing here knows about attention.
+// Thin wrappers over the instructions of Hopper (sm_90a) that the kernels use: barriers in shared memory, copies of
+// tiles by the tensor memory accelerator, warpgroup matrix products. Nothing here knows about attention.
 namespace keel::cuda::ptx {
 
 #define KEEL_DEVICE __device__ __forceinline__
@@ -109,8 +109,8 @@ KEEL_DEVICE std::uint64_t operand(std::uint32_t address, int panel) {
 }
 constexpr std::uint64_t further(int bytes) { return static_cast<std::uint64_t>(bytes) >> 4; }  // to add to an operand
 
-// ---- A kernel and the one queued behind it. The latter may start when all CTAs of the former have said so, and waits for
-// its results where it needs them.
+// ---- A kernel and the one queued behind it. The latter may start when all CTAs of the former have said so, and waits
+// for its results where it needs them.
 KEEL_DEVICE void let_next_kernel_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 KEEL_DEVICE void wait_for_last_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 

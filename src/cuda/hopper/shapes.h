@@ -6,8 +6,8 @@
 // The sizes of tile that the Hopper kernels are compiled for; for the planner, and for the files that compile them.
 namespace keel::cuda::hopper {
 
-// A kernel's tile: 64 rows per warpgroup, blocks of keys, head sizes up to d. `stores`: out has shared memory of its own,
-// so that the next tile of q loads while out is stored.
+// A kernel's tile: 64 rows per warpgroup, blocks of keys, head sizes up to d. `stores`: out has shared memory of its
+// own, so that the next tile of q loads while out is stored.
 struct Shape {
   int d, keys, groups;
   bool stores;

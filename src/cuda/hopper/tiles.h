@@ -5,23 +5,23 @@
 
 #include "core/call.h"
 
-// How a call is cut into tiles of rows and blocks of keys. Plain functions of numbers, for the kernels and for the tests
-// that need no GPU.
+// How a call is cut into tiles of rows and blocks of keys. Plain functions of numbers, for the kernels and for the
+// tests that need no GPU.
 namespace keel::cuda::hopper {
 
 // The cut of a call. Rows of a tile are the rows of one head, or, where several query heads share a key-value head and
 // each has few rows, those of all of them: row i of the g-th head is then row i·share + g.
 struct Cut {
-  int share = 1;       // query heads whose rows a tile holds
-  int heads = 0;       // query heads ÷ share
-  int entries = 0;     // batch entries, or packed ones
-  int tile_rows = 0;   // a multiple of share
-  int blocks = 0;      // tiles per entry and head; of the longest entry
-  int key_block = 0;   // keys per block
-  int chunk = 0;       // key blocks per chunk, each chunk a tile of its own; 0: all keys in one
-  int chunks = 1;      // of the longest entry
-  int section = 1;     // entries × heads that are walked side by side, as their k and v fit the L2 cache
-  int tiles = 0;       // blocks × heads × entries × chunks
+  int share = 1;         // query heads whose rows a tile holds
+  int heads = 0;         // query heads ÷ share
+  int entries = 0;       // batch entries, or packed ones
+  int tile_rows = 0;     // a multiple of share
+  int blocks = 0;        // tiles per entry and head; of the longest entry
+  int key_block = 0;     // keys per block
+  int chunk = 0;         // key blocks per chunk, each chunk a tile of its own; 0: all keys in one
+  int chunks = 1;        // of the longest entry
+  int section = 1;       // entries × heads that are walked side by side, as their k and v fit the L2 cache
+  int tiles = 0;         // blocks × heads × entries × chunks
   bool aligned = false;  // blocks of keys begin at multiples of 64 of the whole: dropout's numbers come in such groups
 };
 
