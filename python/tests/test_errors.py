@@ -191,7 +191,7 @@ def test_merge_names_what_a_part_lacks():
     q = np.zeros((1, 2, 4, 8), np.float32)
     full = keel.attention(q, q, q, return_lse=True, return_stats=True)
     with pytest.raises(
-        ValueError, match=re.escape("[merge] parts[1].max_logit: expected a view, as max_logit is asked")
+        ValueError, match=re.escape("[merge] parts[1].max_logit: expected a view, as max_logit is requested")
     ):
         keel.merge([full, full[:2]], return_stats=True)
     with pytest.raises(TypeError, match=re.escape("[merge] parts[1].lse: expected")):

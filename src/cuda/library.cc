@@ -39,9 +39,10 @@ void* open_library(std::string& reason) {
   };
   if (const char* const named = std::getenv("KEEL_CUDA_LIBRARY"); named != nullptr && *named != '\0')
     return open(named);
-  const std::string folder = own_folder();
-  if (!folder.empty()) {
-    if (void* const handle = open(folder + kFile)) return handle;
+  if (const std::string folder = own_folder(); !folder.empty()) {
+    for (const char* const place : {"", "../lib/"}) {  // beside libkeel, or beside a program that it was linked into
+      if (void* const handle = open(folder + place + kFile)) return handle;
+    }
   }
   return open(kFile);
 }

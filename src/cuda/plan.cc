@@ -57,6 +57,7 @@ Statistics statistics_of(const Problem& p, bool rich) {
 std::string unfit(const Problem& p, const Gpu& gpu) {
   if (!gpu.is_hopper()) return concat("compute capability ", gpu.major, ".", gpu.minor, ", not 9.0");
   if (p.dtype != DType::bf16 && p.dtype != DType::f16) return concat("dtype ", name_of(p.dtype));
+  if (p.d_k % 8 != 0 || p.d_v % 8 != 0) return concat("head sizes ", p.d_k, " and ", p.d_v, ", not multiples of 8");
   if (std::max(p.d_k, p.d_v) > hopper::kHeadSizes.back()) return concat("head size ", std::max(p.d_k, p.d_v));
   if (!p.has_pairs()) return "no pair of a query and a key";
   if (p.outputs.weights.given()) return "weights are asked for";
@@ -114,9 +115,8 @@ ForwardWork plan_forward(const Problem& p, const Gpu& gpu, std::vector<std::stri
   const Statistics statistics = statistics_of(p, rich);
   const std::int64_t group = p.q_heads / p.kv_heads;
   const bool few = statistics == Statistics::none && p.n_q * (group <= kFewRows ? group : 1) <= kFewRows;
-  // Tiles of three warpgroups, unless too many of their rows would be past the end.
-  const bool wide =
-      p.n_q >= 2048 || (p.sequences.window_right == Window::kUnbounded && p.n_q >= 384 && p.n_q % 192 == 0);
+  // Tiles of three warpgroups, unless rows see few keys: a causal mask hides more of a larger tile.
+  const bool wide = p.n_q >= 2048 || (p.sequences.window_right == Window::kUnbounded && p.n_q >= 384);
   const bool moments = statistics == Statistics::moments;
   const Purpose purpose = few                ? Purpose::few
                           : rich && moments  ? Purpose::rich_moments

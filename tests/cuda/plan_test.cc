@@ -61,11 +61,23 @@ TEST(CudaPlan, AHopperKernelServes16BitsUpTo256) {
 TEST(CudaPlan, ThePlainKernelServesTheRestAndSaysWhy) {
   EXPECT_THAT(reason_of(Call4{.dtype = DType::f32}.problem()), HasSubstr("dtype f32"));
   EXPECT_THAT(reason_of(Call4{.d_k = 264, .d_v = 264}.problem()), HasSubstr("head size 264"));
-  EXPECT_THAT(reason_of(Call4{.d_k = 20, .d_v = 20}.problem()), HasSubstr("a stride of q is 20"));
+  EXPECT_THAT(reason_of(Call4{.d_k = 20, .d_v = 20}.problem()), HasSubstr("head sizes 20 and 20, not multiples of 8"));
   EXPECT_THAT(reason_of(Call4{.n_k = 0}.problem()), HasSubstr("no pair"));
   EXPECT_THAT(reason_of(Call4{}.problem(), {.major = 8, .minor = 0}), HasSubstr("compute capability 8.0"));
   EXPECT_THAT(reason_of(Call4{.options = {.dropout = 1.0}}.problem()), HasSubstr("dropout of 1"));
   EXPECT_THAT(reason_of(Call4{.options = {.softcap = 300.0}}.problem()), HasSubstr("softcap above 256"));
+}
+
+// The copy engine writes past the end of rows that end between multiples of 16 bytes.
+TEST(CudaPlan, RowsThatEndBetweenMultiplesOf16BytesArePlain) {
+  const auto padded = [](std::int64_t d) {
+    TensorView x = array({1, 2, 256, d}, DType::f16);
+    x.strides = {2 * 256 * 40, 256 * 40, 40, 1};
+    return x;
+  };
+  const TensorView q = padded(37);
+  const MutableTensorView out{reinterpret_cast<void*>(std::uintptr_t{1} << 40), DType::f16, q.shape, q.strides};
+  EXPECT_THAT(reason_of(make_problem(q, q, q, out, {}, {}, Pointers::ignored)), HasSubstr("not multiples of 8"));
 }
 
 TEST(CudaPlan, OptionsBeyondPositionsTakeTheRichKernel) {
