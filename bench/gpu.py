@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""bench/gpu.py [--library FILE] [--dtype bf16|f16] [--repeats N]: Keel's forward pass on a GPU beside PyTorch's.
+
+Both are timed in one process, in turn: 16,384 tokens, H · d = 2048, full and causal, for head sizes 64, 128 and 256 and
+sequences of 512 to 16,384 tokens. Prints TFLOP/s (4·B·H·n²·d, half of that if causal) and the ratio to the faster of cuDNN
+and FlashAttention-2, by medians, and how far the outputs are apart. Needs a GPU and PyTorch; calls libkeel by its C
+interface. libkeel_cuda must lie beside it.
+"""
+
+import argparse
+import ctypes
+import math
+import statistics
+import sys
+
+import torch
+import torch.nn.functional as functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+DTYPES = {"bf16": (torch.bfloat16, 3), "f16": (torch.float16, 2)}
+TOKENS, WIDTH = 16384, 2048
+KEEL_CUDA = 1
+
+
+class View(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("shape", ctypes.c_int64 * 4),
+        ("strides", ctypes.c_int64 * 4),
+        ("dtype", ctypes.c_int32),
+        ("device", ctypes.c_int32 * 2),
+        ("reserved", ctypes.c_uint32 * 5),
+    ]
+
+
+class Options(ctypes.Structure):
+    """keel_options as it was first laid out; what follows `causal` is left at its default."""
+
+    _fields_ = [
+        ("size", ctypes.c_uint64),
+        ("scale", ctypes.c_double),
+        ("has_scale", ctypes.c_int32),
+        ("causal", ctypes.c_int32),
+        ("rest", ctypes.c_byte * 1016),
+    ]
+
+
+def view(tensor, dtype):
+    result = View(data=tensor.data_ptr(), dtype=dtype)
+    result.shape[:] = tensor.shape
+    result.strides[:] = tensor.stride()
+    result.device[:] = (KEEL_CUDA, tensor.device.index or 0)
+    return result
+
+
+def keel_call(library, tensors, dtype, causal):
+    """A function of no arguments that queues the call on the default stream."""
+    views = [view(tensor, dtype) for tensor in tensors]
+    options = Options(size=ctypes.sizeof(Options), causal=int(causal))
+
+    def call():
+        if library.keel_attention(*map(ctypes.byref, views), ctypes.byref(options), None) != 0:
+            sys.exit(library.keel_last_error().decode())
+
+    return call
+
+
+def torch_call(backend, q, k, v, causal):
+    def call():
+        with sdpa_kernel(backend):
+            functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+    return call
+
+
+def milliseconds(calls, repeats, inner=4):
+    """The median time of each call, all of them in turn."""
+    for call in calls:
+        for _ in range(3):
+            call()
+    times = [[] for _ in calls]
+    for _ in range(repeats):
+        for call, seen in zip(calls, times):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            for _ in range(inner):
+                call()
+            end.record()
+            end.synchronize()
+            seen.append(begin.elapsed_time(end) / inner)
+    return [statistics.median(seen) for seen in times]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", default="build/lib/libkeel.so", help="libkeel (%(default)s)")
+    parser.add_argument("--dtype", choices=DTYPES, default="bf16")
+    parser.add_argument("--repeats", type=int, default=9, help="visits to each row (%(default)s)")
+    arguments = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.exit("gpu.py: expected a GPU that PyTorch can use, found none")
+    library = ctypes.CDLL(arguments.library)
+    library.keel_last_error.restype = ctypes.c_char_p
+    kind, code = DTYPES[arguments.dtype]
+    torch.manual_seed(0)
+    ratios = []
+    for d in (64, 128, 256):
+        for causal in (False, True):
+            for n in (512, 1024, 2048, 4096, 8192, 16384):
+                shape = (TOKENS // n, WIDTH // d, n, d)
+                q, k, v, out = (torch.randn(shape, device="cuda", dtype=kind) for _ in range(4))
+                keel = keel_call(library, (q, k, v, out), code, causal)
+                peers = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION]
+                times = milliseconds([keel] + [torch_call(p, q, k, v, causal) for p in peers], arguments.repeats)
+                expected = functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+                apart = (out.float() - expected.float()).abs().max().item()
+                work = 4 * TOKENS * WIDTH * n * (0.5 if causal else 1) / 1e9
+                rates = [work / t for t in times]
+                ratios.append(min(times[1:]) / times[0])
+                print(
+                    f"d {d:3} {'causal' if causal else 'full':6} n {n:5}  keel {rates[0]:4.0f}  cuDNN {rates[1]:4.0f}"
+                    f"  FlashAttention-2 {rates[2]:4.0f} TFLOP/s  ratio {ratios[-1]:.2f}  apart {apart:.1e}",
+                    flush=True,
+                )
+    print(f"geometric mean of the ratios {math.exp(statistics.fmean(map(math.log, ratios))):.3f}, least {min(ratios):.2f}")
+
+
+if __name__ == "__main__":
+    main()
