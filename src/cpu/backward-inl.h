@@ -186,8 +186,8 @@ class BackwardRunner : BackwardBlock<P> {
     };
     MultiplyPanels(QueriesTimesKeys(), rows, prefetch);  // pass 1
     if (call_.needs_ds()) {                              // pass 4: dp
-      MultiplyPanels({scratch_.dout, scratch_.ldo, scratch_.v_panels, P::Steps(f_.d_v), scratch_.ones, scratch_.t},
-                     rows, nothing);
+      MultiplyPanels({scratch_.dout, scratch_.ldo, scratch_.v_panels, P::Steps(f_.d_v), nullptr, scratch_.t}, rows,
+                     nothing);
     }
     masked_ = false;
     RowPlace place = PlaceOf(r);
@@ -201,12 +201,18 @@ class BackwardRunner : BackwardBlock<P> {
       const std::int64_t end = P::kPairs ? RoundUp(keys, P::kKeyTile) : keys + kRowTile;
       std::fill(s, s + computed.begin, T{0});
       if (computed.end < end) std::fill(s + computed.end, s + end, T{0});
-      if (!call_.needs_ds()) continue;
-      std::fill(t, t + computed.begin, T{0});
-      if (computed.end < end) std::fill(t + computed.end, t + end, T{0});
+      if (call_.needs_ds()) {
+        std::fill(t, t + computed.begin, T{0});
+        if (computed.end < end) std::fill(t + computed.end, t + end, T{0});
+      }
+      if constexpr (P::kPairs) {
+        if (x % 2 == 1) RoundRows(x - 1, rows, keys);
+      }
+    }
+    if constexpr (P::kPairs) {
+      for (std::int64_t x = rows / 2 * 2; x < 2 * P::Steps(rows); x += 2) RoundRows(x, rows, keys);
     }
     FindRows(rows, block);
-    if constexpr (P::kPairs) RoundBlock(rows, keys);
     if (call_.dv) AddToKeys(r, rows, block, Values(rows), dv_);  // pass 4
     if (call_.dk) AddToKeys(r, rows, block, Keys(rows), dk_);    // pass 1'
   }
@@ -288,35 +294,33 @@ class BackwardRunner : BackwardBlock<P> {
     }
   }
 
-  // Pairs: rounds p and ds, two rows at a time. Both in pairs of rows, for the sums over rows, take the place of the
+  // Pairs: rounds p and ds of rows x and x + 1. Both in pairs of rows, for the sums over rows, take the place of the
   // first row, ds times scale·log₂e as q is not; ds by rows, for the sums over keys, goes to its own place.
-  void RoundBlock(std::int64_t rows, std::int64_t keys) {
+  void RoundRows(std::int64_t x, std::int64_t rows, std::int64_t keys) {
     const hn::ScalableTag<T> d;
     const std::int64_t n = scratch_.lanes, lds = scratch_.lds, end = RoundUp(keys, P::kKeyTile);
-    for (std::int64_t x = 0; x < 2 * P::Steps(rows); x += 2) {
-      T *const s = scratch_.s + x * lds, *const t = scratch_.t + x * lds;
-      for (std::int64_t row = std::max(x, rows); row < x + 2; ++row) {  // there is none
-        std::fill_n(scratch_.s + row * lds, end, T{0});
-        if (call_.needs_ds()) std::fill_n(scratch_.t + row * lds, end, T{0});
+    T *const s = scratch_.s + x * lds, *const t = scratch_.t + x * lds;
+    for (std::int64_t row = std::max(x, rows); row < x + 2; ++row) {  // there is none
+      std::fill_n(scratch_.s + row * lds, end, T{0});
+      if (call_.needs_ds()) std::fill_n(scratch_.t + row * lds, end, T{0});
+    }
+    if (call_.dv) {
+      for (std::int64_t y = 0; y < end; y += n) {
+        P::Round::StorePairs(d, hn::Load(d, s + y), hn::Load(d, s + lds + y), reinterpret_cast<Pair*>(s) + y);
       }
-      if (call_.dv) {
-        for (std::int64_t y = 0; y < end; y += n) {
-          P::Round::StorePairs(d, hn::Load(d, s + y), hn::Load(d, s + lds + y), reinterpret_cast<Pair*>(s) + y);
-        }
-      }
-      if (!call_.needs_ds()) continue;
-      const auto even = hn::Set(d, x < rows ? scratch_.scale[x] : T{0});
-      const auto odd = hn::Set(d, x + 1 < rows ? scratch_.scale[x + 1] : T{0});
-      auto* const ds0 = reinterpret_cast<BFloat16*>(scratch_.ds + x * scratch_.ldds);
-      auto* const ds1 = reinterpret_cast<BFloat16*>(scratch_.ds + (x + 1) * scratch_.ldds);
-      for (std::int64_t y = 0; y < end; y += 2 * n) {
-        const auto a0 = hn::Load(d, t + y), a1 = hn::Load(d, t + y + n);
-        const auto b0 = hn::Load(d, t + lds + y), b1 = hn::Load(d, t + lds + y + n);
-        P::Round::Store(d, a0, a1, ds0 + y);
-        P::Round::Store(d, b0, b1, ds1 + y);
-        P::Round::StorePairs(d, hn::Mul(a0, even), hn::Mul(b0, odd), reinterpret_cast<Pair*>(t) + y);
-        P::Round::StorePairs(d, hn::Mul(a1, even), hn::Mul(b1, odd), reinterpret_cast<Pair*>(t) + y + n);
-      }
+    }
+    if (!call_.needs_ds()) return;
+    const auto even = hn::Set(d, x < rows ? scratch_.scale[x] : T{0});
+    const auto odd = hn::Set(d, x + 1 < rows ? scratch_.scale[x + 1] : T{0});
+    auto* const ds0 = reinterpret_cast<BFloat16*>(scratch_.ds + x * scratch_.ldds);
+    auto* const ds1 = reinterpret_cast<BFloat16*>(scratch_.ds + (x + 1) * scratch_.ldds);
+    for (std::int64_t y = 0; y < end; y += 2 * n) {
+      const auto a0 = hn::Load(d, t + y), a1 = hn::Load(d, t + y + n);
+      const auto b0 = hn::Load(d, t + lds + y), b1 = hn::Load(d, t + lds + y + n);
+      P::Round::Store(d, a0, a1, ds0 + y);
+      P::Round::Store(d, b0, b1, ds1 + y);
+      P::Round::StorePairs(d, hn::Mul(a0, even), hn::Mul(b0, odd), reinterpret_cast<Pair*>(t) + y);
+      P::Round::StorePairs(d, hn::Mul(a1, even), hn::Mul(b1, odd), reinterpret_cast<Pair*>(t) + y + n);
     }
   }
 

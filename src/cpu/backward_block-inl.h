@@ -23,7 +23,7 @@ HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows (rows, lda) times panels (steps, panel): into c, rows lds apart. Pairs need a factor per row, too.
+// Rows (rows, lda) times panels (steps, panel), times a factor per row if they are given: into c, rows lds apart.
 template <class P>
 struct RowsTimesPanels {
   const typename P::Operand* a;
@@ -136,10 +136,15 @@ class BackwardBlock {
                                    .b = x.panels + y * x.steps,
                                    .ldb = width,
                                    .k = x.steps,
-                                   .alpha = x.factors + r,
+                                   .alpha = x.factors == nullptr ? nullptr : x.factors + r,
                                    .c = x.c + r * scratch_.lds + y,
                                    .ldc = scratch_.lds};
-        P::template Multiply<P::kScores>(tile, RoundUp(std::min(needed.end - y, width), scratch_.granule));
+        const std::int64_t columns = RoundUp(std::min(needed.end - y, width), scratch_.granule);
+        if (P::kScores == Into::kSet || x.factors == nullptr) {
+          P::template Multiply<Into::kSet>(tile, columns);
+        } else {
+          P::template Multiply<P::kScores>(tile, columns);
+        }
       }
     }
   }

@@ -78,12 +78,15 @@ class KeyGradients {
     }
   }
 
-  // The sums of key y, valid until the next call.
+  // The sums of key y, valid until the next call; keys come in order.
   const T* Row(std::int64_t y) const {
     if constexpr (P::kPairs) {
-      T* const row = scratch_.two_rows;
-      for (std::int64_t c = 0; c < d_; ++c) row[c] = sums_[c * ld_ + y];
-      return row;
+      constexpr std::int64_t kKeys = kTileColumns<T, T>, kColumns = kTileKeys<T>;
+      const std::int64_t ld = RoundUp(d_, scratch_.granule);
+      for (std::int64_t c = 0; y % kKeys == 0 && c < d_; c += kColumns) {
+        TransposeTile(sums_ + c * ld_ + y, ld_, scratch_.key_rows + c, ld);
+      }
+      return scratch_.key_rows + y % kKeys * ld;
     } else {
       return sums_ + y * ld_;
     }

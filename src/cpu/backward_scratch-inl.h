@@ -62,6 +62,7 @@ struct BackwardScratch {
   T *s, *t;                           // (row_block, lds): scores, then weights; dp, then ds
   T *ones, *slope, *kept;             // ones: (row_block); the softcap's slope and dropout's multipliers of a row
   T* two_rows;                        // of d_k or d_v columns
+  T* key_rows = nullptr;              // for pairs: a few rows of dk or dv
   Range* keys;                        // (row_block) what a row sees of all keys
   Range* needed;                      // (row_tiles) keys of the block that a tile of rows sees
   Range* rows;                        // (key_block / kKeyTile) rows that see a tile of keys
@@ -121,6 +122,7 @@ struct BackwardScratch {
     take(slope, lds);
     take(kept, lds);
     take(two_rows, 2 * std::max(columns_k, columns_v));
+    if (P::kPairs) take(key_rows, kTileColumns<T, T> * std::max(columns_k, columns_v));
     take(keys, block_rows);
     take(needed, row_tiles);
     take(rows, padded_keys / P::kKeyTile + 1);

@@ -39,6 +39,10 @@ HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+// Scores up to this are scaled late. In s·scale − m, rounded once, the product is not: where m is the largest score,
+// the difference is not 0 but the rounding of m, 4e-6 here.
+constexpr double kLateScores = 64;
+
 template <class P, bool kEntropy, bool kMoments>
 class ForwardTaskRunner {
  public:
@@ -68,9 +72,14 @@ class ForwardTaskRunner {
     for (std::int64_t chunk = task_.chunk_begin; chunk < task_.chunk_end; ++chunk) {
       const bool first = chunk == task_.chunk_begin;
       const States<T>& states = first ? scratch_.total : scratch_.chunk;
-      const Range keys = Clip({chunk * tiles.key_chunk, (chunk + 1) * tiles.key_chunk}, all_keys_);
+      const Range whole = Clip({chunk * tiles.key_chunk, (chunk + 1) * tiles.key_chunk}, all_keys_);
+      const Range keys = Clip(whole, {task_.key_begin, task_.key_end});
       if (!first && keys.empty()) continue;
-      Reset(states, rows_, scratch_.ldv);
+      if (task_.resumes) {
+        Restore(task_.partial, rows_, scratch_.ldv, states);
+      } else {
+        Reset(states, rows_, scratch_.ldv);
+      }
       for (std::int64_t j = keys.begin / tiles.key_block * tiles.key_block; j < keys.end; j += tiles.key_block) {
         TakeBlock(Clip({j, j + tiles.key_block}, keys), j, states);
       }
@@ -95,27 +104,43 @@ class ForwardTaskRunner {
         if (finishing_) values.WriteZeros(strip);
         continue;
       }
-      const Range computed = scores_.Score(strip, first);  // pass 1
+      const bool late = scores_.ScalesLate();
+      const Range computed = scores_.Score(strip, first, late);  // pass 1
       bool masked = false;
       std::int64_t visible[P::kStripRows];
-      T top[P::kStripRows];
+      T top[P::kStripRows], scale[P::kStripRows];
       RowPlace place = scores_.PlaceOf(r);
       for (std::int64_t x = 0; x < rows; ++x, ++place) {
         T* const s = scratch_.s + x * scratch_.lds;
+        scale[x] = late ? scratch_.scale[r + x] : T{1};
+        if (late && !(scale[x] > 0 && scale[x] < static_cast<T>(INFINITY))) {  // the largest must stay so
+          scores_.ScaleRow(r + x, computed, s, s);
+          scale[x] = 1;
+        }
         const RowBlock row = scores_.BlockOf(r + x, place, block, first, computed);
-        visible[x] = scores_.Mask(row, s);  // pass 2
-        top[x] = MaxOfBlock(s, computed);   // has latency: all rows first
+        visible[x] = scores_.Mask(row, s);            // pass 2
+        top[x] = MaxOfBlock(s, computed) * scale[x];  // has latency: all rows first
         masked = masked || visible[x] < needed.end - needed.begin;
       }
       for (std::int64_t x = 0; x < rows; ++x) {
         T* const s = scratch_.s + x * scratch_.lds;
         RowState<T>& state = states.rows[r + x];
-        const bool whole = visible[x] == call_.tiles.key_block;
+        if (P::kLateScale && scale[x] != 1 && !(std::abs(top[x]) <= kLateScores)) {
+          scores_.ScaleRow(r + x, computed, s, s);
+          scale[x] = 1;
+        }
+        BlockOfScores<T> scores = {computed, visible[x] == call_.tiles.key_block, top[x], scale[x], s};
         state.visible += visible[x];
+        if constexpr (kMoments && P::kLateScale) {
+          if (scale[x] != 1) {
+            scores_.ScaleRow(r + x, computed, s, scratch_.row_s);
+            scores.scaled = scratch_.row_s;
+          }
+        }
         if (call_.dropout == 0) {
-          scratch_.factor[x] = JoinBlock<P, kEntropy, kMoments>(s, computed, whole, top[x], state);  // pass 3
+          scratch_.factor[x] = JoinBlock<P, kEntropy, kMoments>(s, scores, state);  // pass 3
         } else {
-          scratch_.factor[x] = JoinBlock<FmaProducts<T>, kEntropy, kMoments>(s, computed, whole, top[x], state);
+          scratch_.factor[x] = JoinBlock<FmaProducts<T>, kEntropy, kMoments>(s, scores, state);
           ApplyDropout<T>(dropout_, head_, scores_.BlockOf(r + x, scores_.PlaceOf(r + x), block, first, computed), s);
           P::RoundWeights(computed, s);
         }

@@ -18,6 +18,7 @@ constexpr std::int64_t kRowGranule = 12;     // two register tiles of rows; a ma
 constexpr std::int64_t kMaxRows = 768;       // beyond that packing is one percent of the work
 constexpr std::int64_t kMinRows = 96;        // below that packing shows
 constexpr std::int64_t kTasksPerThread = 4;  // enough for uneven tasks to even out
+constexpr std::int64_t kStreamedRows = 6;    // up to so many, k and v are read in place
 constexpr double kWakeFlops = 2e6;           // waking another thread costs about as much as this many,
 constexpr double kCallFlops = 1.5e5;  // and calling a team, which waits awake for a while, as this many per thread
 constexpr std::int64_t kKeyBlock = 512;
@@ -209,8 +210,15 @@ void plan_forward(const Problem& p, const Planning& planning, Plan& plan) {
   const std::int64_t row_tasks = std::max<std::int64_t>(extent.heads * hwy::DivCeil(extent.rows, tiles.row_block), 1);
   const std::int64_t chunks = std::max<std::int64_t>(hwy::DivCeil(extent.keys, tiles.key_chunk), 1);
   const bool can_split = chunks > 1 && !p.outputs.weights.given();
-  part.split_keys =
-      can_split && planning.forced.split_keys.value_or(threads > 1 && row_tasks < kTasksPerThread * threads);
+  // The heads of a key side by side, and so few rows that k and v are read in place.
+  const bool side_by_side =
+      extent.rows <= kStreamedRows && p.kv_heads > 1 && std::abs(p.k.strides[1]) < std::abs(p.k.strides[2]);
+  part.split_keys = can_split && planning.forced.split_keys.value_or(
+                                     side_by_side || (threads > 1 && row_tasks < kTasksPerThread * threads));
+  if (part.split_keys && side_by_side) {
+    part.heads_together = std::max<std::int64_t>(row_tasks * chunks / (kTasksPerThread * threads), 1);
+    because("heads read together, ", part.heads_together, " at a time: those of a key lie side by side");
+  }
   if (part.split_keys) {
     because("keys split into ", chunks, " chunks: ", row_tasks, " blocks of rows are too few for ", threads,
             " threads");

@@ -28,9 +28,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 template <class Float>
 struct FmaProducts {
-  using T = Float;                                                   // of sums
-  using Operand = Float;                                             // of what is multiplied
-  static constexpr bool kPairs = false, kStreams = true;             // kStreams: reads k and v in place for few rows
+  using T = Float;        // of sums
+  using Operand = Float;  // of what is multiplied
+  static constexpr bool kPairs = false;
+  static constexpr bool kStreams = true;                             // reads k and v in place for few rows
+  static constexpr bool kLateScale = false;                          // leaves scores to be scaled by the softmax
   static constexpr std::int64_t kRowTile = HWY_NAMESPACE::kRowTile;  // rows per product
   static constexpr std::int64_t kStripRows =
       2 * kRowTile;  // rows that go through all passes together, in the first-level cache
@@ -177,7 +179,7 @@ struct PairProducts {
 #if HWY_TARGET == HWY_AVX3
 // The register tile is that of the fused multiply-adds, a step two products deep.
 struct DotProducts : PairProducts<HardwareRounding, 1> {
-  static constexpr bool kStreams = true;
+  static constexpr bool kStreams = true, kLateScale = false;
   static constexpr std::int64_t kRowTile = HWY_NAMESPACE::kRowTile, kStripRows = 2 * kRowTile;
   static int TileRows(std::int64_t rows) { return HWY_NAMESPACE::TileRows(static_cast<int>(rows)); }
   static std::int64_t TiledRows(std::int64_t rows) { return HWY_NAMESPACE::TiledRows(rows); }

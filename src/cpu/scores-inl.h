@@ -83,8 +83,9 @@ class ScoreRows {
     return strip;
   }
 
-  // Scores of a strip against the panels that cover what it needs, packed when the first strip needs them.
-  Range Score(const Strip& strip, std::int64_t first) const {
+  // Scores of a strip against the panels that cover what it needs, packed when the first strip needs them. `late`: if P
+  // can leave them to be scaled, it does.
+  Range Score(const Strip& strip, std::int64_t first, bool late = false) const {
     const auto& [r, rows, needed, tile] = strip;
     const std::int64_t width = scratch_.panel, steps = P::Steps(call_.d_k);
     const Range panels = {needed.begin / width, hwy::DivCeil(needed.end, width)};
@@ -113,14 +114,31 @@ class ScoreRows {
                                      .alpha = scratch_.scale + r + x,
                                      .c = scratch_.s + x * scratch_.lds + panel * width,
                                      .ldc = scratch_.lds};
-        P::template Multiply<P::kScores>(scores, RoundUp(seen.end - panel * width, scratch_.granule));
+        const std::int64_t columns = RoundUp(seen.end - panel * width, scratch_.granule);
+        if (P::kLateScale && late) {
+          P::template Multiply<Into::kSet>(scores, columns);
+        } else {
+          P::template Multiply<P::kScores>(scores, columns);
+        }
       }
     }
-    return {panels.begin * width, panels.end * width};
+    return {panels.begin * width, RoundUp(P::ElementsIn(P::Steps(needed.end)), 2 * scratch_.lanes)};
   }
 
   RowBlock BlockOf(std::int64_t r, const RowPlace& place, Range block, std::int64_t first, Range computed) const {
     return {place.g, place.i, first, computed, SeenOf(scratch_.keys[r], block, first, computed)};
+  }
+
+  // Whether the scores of this call can be scaled by the softmax: nothing comes between.
+  bool ScalesLate() const { return P::kLateScale && !dense_ && call_.dropout == 0; }
+
+  // Multiplies scores by the row's scale: into `to`.
+  HWY_INLINE void ScaleRow(std::int64_t r, Range computed, const T* s, T* to) const {
+    const hn::ScalableTag<T> d;
+    const auto scale = hn::Set(d, scratch_.scale[r]);
+    for (std::int64_t x = computed.begin; x < computed.end; x += scratch_.lanes) {
+      hn::Store(hn::Mul(hn::Load(d, s + x), scale), d, to + x);
+    }
   }
 
   // Pass 2 on the scores of a row: how many keys of the block stay visible.

@@ -96,7 +96,7 @@ HWY_INLINE T MaxOfBlock(const T* HWY_RESTRICT s, Range computed) {
   const auto n = static_cast<std::int64_t>(hn::Lanes(d));
   auto m0 = hn::Load(d, s + computed.begin), m1 = hn::Load(d, s + computed.begin + n);
   std::int64_t x = computed.begin + 2 * n;
-  for (; x < computed.end; x += 2 * n) {  // whole panels, so an even number of vectors
+  for (; x < computed.end; x += 2 * n) {
     m0 = hn::Max(m0, hn::Load(d, s + x));
     m1 = hn::Max(m1, hn::Load(d, s + x + n));
   }
@@ -178,15 +178,27 @@ HWY_INLINE bool AddWholeMoments(const T* HWY_RESTRICT s, Range computed, RowStat
   return true;
 }
 
-// A block of scores, the largest being `top`, joins the row; s becomes the weights 2^(s − m), as P stores them. `whole`
-// says that the row sees all of key_block keys. Returns the factor for the output so far: 1 unless the maximum rose.
+// What there is to know of a row's block of scores.
+template <class T>
+struct BlockOfScores {
+  Range computed;
+  bool whole;       // the row sees all of key_block keys
+  T top;            // the largest
+  T scale;          // what P::kLateScale leaves to be multiplied by; `top` is multiplied
+  const T* scaled;  // the scores times scale, for the moments
+};
+
+// A block of scores joins the row; s becomes the weights 2^(s − m), as P stores them. Returns the factor for the output
+// so far: 1 unless the maximum rose.
 // Sums run over kTileVectors accumulators chosen by a key's position in its panel, so that panels without visible keys,
 // computed or not, change no bit.
 template <class P, bool kEntropy, bool kMoments, class T = typename P::T>
-HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, Range computed, bool whole, T top, RowState<T>& state) {
+HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, const BlockOfScores<T>& block, RowState<T>& state) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   const auto n = static_cast<std::int64_t>(hn::Lanes(d));
+  const Range computed = block.computed;
+  T top = block.top;
   if (top == static_cast<T>(-INFINITY) && HasNaN(s, computed)) top = static_cast<T>(NAN);
   if (top == static_cast<T>(-INFINITY)) {  // nothing visible here, or visible scores of −inf: no weight either way
     for (std::int64_t x = computed.begin; x < computed.end; x += 2 * n) {
@@ -195,26 +207,34 @@ HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, Range computed, bool whole, T top, Row
     return 1;
   }
   if constexpr (kMoments) {
-    const bool counts = !(top <= kLowScore<T>) || HasNaN(s, computed);
-    if (counts && !(whole && AddWholeMoments(s, computed, state))) AddMoments(s, computed, top, state);
+    const T* const scores = P::kLateScale ? block.scaled : s;
+    const bool counts = !(top <= kLowScore<T>) || HasNaN(scores, computed);
+    if (counts && !(block.whole && AddWholeMoments(scores, computed, state))) AddMoments(scores, computed, top, state);
   }
   const T factor = top <= state.m ? T{1} : Raise(state, top);  // a NaN raises too, and is sticky
   const V m = hn::Set(d, state.m);
+  [[maybe_unused]] const V scale = hn::Set(d, block.scale);
   V l0 = hn::Zero(d), l1 = l0, l2 = l0, l3 = l0, w0 = l0, w1 = l0;
-  const auto weigh = [&](std::int64_t x, V& l, V& w) {
-    const V score = hn::Sub(hn::Load(d, s + x), m);
+  const auto weigh = [&](std::int64_t at, V& l, V& w) {
+    V score = hn::Load(d, s + at);
+    score = P::kLateScale ? hn::MulSub(score, scale, m) : hn::Sub(score, m);
     const V p = Exp2(d, score);
     l = hn::Add(l, p);
     if constexpr (kEntropy) w = hn::MulAdd(p, AtLeast(d, kLowestExponent<T>, score), w);
     return p;
   };
-  for (std::int64_t x = computed.begin; x < computed.end; x += kTileVectors * n) {
-    const V p0 = weigh(x, l0, w0), p1 = weigh(x + n, l1, w1);
-    P::StoreWeights(d, p0, p1, s, x);
-    if constexpr (kTileVectors == 4) {
+  std::int64_t x = computed.begin;
+  if constexpr (kTileVectors == 4) {
+    for (; x + 4 * n <= computed.end; x += 4 * n) {
+      const V p0 = weigh(x, l0, w0), p1 = weigh(x + n, l1, w1);
       const V p2 = weigh(x + 2 * n, l2, w0), p3 = weigh(x + 3 * n, l3, w1);
+      P::StoreWeights(d, p0, p1, s, x);
       P::StoreWeights(d, p2, p3, s, x + 2 * n);
     }
+  }
+  for (; x < computed.end; x += 2 * n) {
+    const V p0 = weigh(x, l0, w0), p1 = weigh(x + n, l1, w1);
+    P::StoreWeights(d, p0, p1, s, x);
   }
   state.l += hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(l0, l1), hn::Add(l2, l3))));
   if constexpr (kEntropy) state.w += hn::GetLane(hn::SumOfLanes(d, hn::Add(w0, w1)));

@@ -59,7 +59,7 @@ struct HardwareTiles {
 
 template <class Tiles>
 struct TileProducts : PairProducts<typename Tiles::Rounding, 16> {
-  static constexpr bool kStreams = false;
+  static constexpr bool kStreams = false, kLateScale = true;
   static constexpr std::int64_t kTile = 16;
   static constexpr std::int64_t kRowTile = 2 * kTile, kStripRows = kRowTile;
   static int TileRows(std::int64_t rows) { return rows <= kTile ? kTile : kRowTile; }
@@ -84,7 +84,7 @@ struct TileProducts : PairProducts<typename Tiles::Rounding, 16> {
   }
 
  private:
-  // Rows of C times alpha, also those with an alpha of 1 if `ones`.
+  // Rows of C times alpha, those with an alpha of 1 too if `ones`.
   static HWY_INLINE void ScaleRows(const Product<float, Pair, Pair>& x, std::ptrdiff_t columns, bool ones) {
     const hn::ScalableTag<float> d;
     for (int r = 0; r < x.rows; ++r) {
