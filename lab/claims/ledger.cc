@@ -30,6 +30,8 @@ std::string Verdict::text() const {
       return "holds if " + condition;
     case Ruling::does_not_hold:
       return "does not hold";
+    case Ruling::undecided:
+      return "undecided" + (condition.empty() ? "" : ": " + condition);
   }
   return "";
 }
@@ -56,7 +58,8 @@ const std::vector<Claim>& claims() {
 std::vector<Entry> ledger(const Measurements& measurements, const std::set<std::string>& experiments) {
   std::vector<Entry> entries;
   for (const Claim& claim : claims()) {
-    if (!experiments.contains(claim.experiment)) continue;
+    const auto is_there = [&](const std::string& name) { return name.empty() || experiments.contains(name); };
+    if (experiments.empty() || !is_there(claim.experiment) || !is_there(claim.also)) continue;
     Evidence evidence(measurements);
     Judgement judgement = claim.judge(evidence);
     entries.push_back({.id = claim.id,
@@ -67,6 +70,7 @@ std::vector<Entry> ledger(const Measurements& measurements, const std::set<std::
                        .spread = std::move(judgement.spread),
                        .experiment = claim.experiment,
                        .verdict = std::move(judgement.verdict),
+                       .cases = std::move(judgement.cases),
                        .evidence = evidence.used()});
   }
   return entries;
@@ -75,6 +79,10 @@ std::vector<Entry> ledger(const Measurements& measurements, const std::set<std::
 Json to_json(const std::vector<Entry>& ledger) {
   auto list = Json::array();
   for (const Entry& e : ledger) {
+    Json cases = Json::array();
+    for (const Case& c : e.cases) {
+      cases.push_back({{"label", c.label}, {"measured", c.measured}, {"verdict", Verdict{c.ruling, ""}.text()}});
+    }
     list.push_back({{"id", e.id},
                     {"document", e.document},
                     {"claim", e.claim},
@@ -83,6 +91,7 @@ Json to_json(const std::vector<Entry>& ledger) {
                     {"spread", e.spread},
                     {"verdict", e.verdict.text()},
                     {"experiment", e.experiment},
+                    {"cases", std::move(cases)},
                     {"evidence", to_json(e.evidence)}});
   }
   return list;

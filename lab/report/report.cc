@@ -63,6 +63,8 @@ const char* ruling_class(Ruling ruling) {
       return "holds-if";
     case Ruling::does_not_hold:
       return "fails";
+    case Ruling::undecided:
+      return "undecided";
   }
   return "";
 }
@@ -77,7 +79,8 @@ std::string summary_html(const std::vector<Entry>& ledger) {
   return "<div class=\"counts\" role=\"group\" aria-label=\"Show only claims that …\">\n" +
          button("holds", "hold", count(ledger, Ruling::holds)) +
          button("holds-if", "hold under a condition", count(ledger, Ruling::holds_if)) +
-         button("fails", "do not hold", count(ledger, Ruling::does_not_hold)) + "</div>\n";
+         button("fails", "do not hold", count(ledger, Ruling::does_not_hold)) +
+         button("undecided", "undecided", count(ledger, Ruling::undecided)) + "</div>\n";
 }
 
 // The measurements a verdict was computed from.
