@@ -50,7 +50,7 @@ class Evidence {
 
 struct Claim {
   std::string id;          // its document's number first: "001-scaled-row"
-  std::string experiment;  // that decides it
+  std::string experiment;  // that decides it; empty if no measurement can
   std::string claim;       // in our words
   std::string claimed;     // the value
   std::function<Judgement(Evidence&)> judge;
@@ -72,7 +72,7 @@ struct Entry {
   Measurements evidence;  // every measurement that the verdict was computed from
 };
 
-// The claims that `experiments` decide, judged; those that no experiment can decide are among them if any was run.
+// The claims that `experiments` decide, judged. With all experiments, those that none can decide are among them.
 std::vector<Entry> ledger(const Measurements& measurements, const std::set<std::string>& experiments);
 
 // A list of {id, document, claim, claimed, measured, spread, verdict, experiment, cases, evidence}.

@@ -4,6 +4,7 @@
 
 #include "keel/error.h"
 #include "lab/claims/claims.h"
+#include "lab/experiment.h"
 
 namespace keel::lab {
 namespace {
@@ -58,8 +59,9 @@ const std::vector<Claim>& claims() {
 std::vector<Entry> ledger(const Measurements& measurements, const std::set<std::string>& experiments) {
   std::vector<Entry> entries;
   for (const Claim& claim : claims()) {
-    const auto is_there = [&](const std::string& name) { return name.empty() || experiments.contains(name); };
-    if (experiments.empty() || !is_there(claim.experiment) || !is_there(claim.also)) continue;
+    const bool judged = claim.experiment.empty() ? experiments.size() == lab::experiments().size()
+                                                 : experiments.contains(claim.experiment);
+    if (!judged || !(claim.also.empty() || experiments.contains(claim.also))) continue;
     Evidence evidence(measurements);
     Judgement judgement = claim.judge(evidence);
     entries.push_back({.id = claim.id,
