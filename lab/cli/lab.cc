@@ -137,10 +137,15 @@ class Lab {
     lab::translate::TranslateOptions::take_digests(settings_);
   }
 
-  // What an experiment runs with, without the options of another.
+  bool is_named(const Experiment& experiment) const {
+    return std::count(what_.begin(), what_.end(), experiment.name()) > 0;
+  }
+
+  // What an experiment runs with, without the options of another; the short form if it was not named.
   lab::Settings settings_of(const Experiment& experiment) const {
     lab::Settings own = settings_;
-    if (!experiment.by_name_only()) own.options.clear();
+    if (!experiment.has_short_form()) own.options.clear();
+    own.short_form = experiment.has_short_form() && !is_named(experiment);
     return own;
   }
 
@@ -151,7 +156,7 @@ class Lab {
     for (const auto& experiment : lab::experiments()) {
       known.append(experiment->name()).append(", ");
       const bool is_named = std::count(names.begin(), names.end(), experiment->name()) > 0;
-      if (is_named || (names.empty() && !experiment->by_name_only())) chosen.push_back(experiment.get());
+      if (is_named || names.empty()) chosen.push_back(experiment.get());
     }
     for (const std::string& name : names) {
       if (lab::find_experiment(name) == nullptr) {
@@ -186,15 +191,21 @@ class Lab {
     std::vector<const Experiment*> due;
     for (const auto& experiment : lab::experiments()) {
       const bool is_chosen = std::count(chosen.begin(), chosen.end(), experiment.get()) > 0;
+      lab::Settings settings = settings_of(*experiment);
       std::optional<Record> earlier;
-      if (!is_chosen || !again) earlier = folder.load(*experiment, settings_of(*experiment));
+      if (settings.short_form) {  // the whole is better
+        settings.short_form = false;
+        earlier = folder.load(*experiment, settings);
+        settings.short_form = true;
+      }
+      if (!earlier && (!is_chosen || !again)) earlier = folder.load(*experiment, settings);
       if (earlier) {
         records.push_back(std::move(*earlier));
       } else if (is_chosen) {
         due.push_back(experiment.get());
       }
     }
-    const auto cost = [&](const Experiment* e) { return settings_.full ? e->cost().full : e->cost().quick; };
+    const auto cost = [&](const Experiment* e) { return e->cost(settings_of(*e)); };
     double total = 0, done = 0;
     for (const Experiment* e : due) total += cost(e);
     const InterruptGuard guard;
@@ -277,9 +288,9 @@ class Lab {
   }
 
   static void print_counts(const std::vector<lab::Entry>& ledger) {
-    fmt::print("{} claims: {} hold, {} hold under a condition, {} do not hold\n", ledger.size(),
+    fmt::print("{} claims: {} hold, {} hold under a condition, {} do not hold, {} undecided\n", ledger.size(),
                count(ledger, lab::Ruling::holds), count(ledger, lab::Ruling::holds_if),
-               count(ledger, lab::Ruling::does_not_hold));
+               count(ledger, lab::Ruling::does_not_hold), count(ledger, lab::Ruling::undecided));
   }
 
   static constexpr std::size_t kWidth = 76, kIndent = 23;  // of the summary's text
@@ -294,9 +305,11 @@ class Lab {
       fmt::print("\n");
     }
     const std::vector<lab::Entry> ledger = lab::ledger(records);
-    for (const lab::Ruling ruling : {lab::Ruling::does_not_hold, lab::Ruling::holds_if}) {
+    for (const auto& [ruling, title] : {std::pair{lab::Ruling::does_not_hold, "Does not hold"},
+                                        {lab::Ruling::undecided, "Undecided"},
+                                        {lab::Ruling::holds_if, "Holds under a condition"}}) {
       if (count(ledger, ruling) == 0) continue;
-      fmt::print("{}\n", bold(ruling == lab::Ruling::holds_if ? "Holds under a condition" : "Does not hold"));
+      fmt::print("{}\n", bold(title));
       for (const lab::Entry& entry : ledger) {
         if (entry.verdict.ruling != ruling) continue;
         fmt::print("  {:<20} {}\n", entry.id, wrapped(entry.claim, kWidth, kIndent));
@@ -310,15 +323,15 @@ class Lab {
       fmt::print("\n");
     }
     print_counts(ledger);
-    if (what_.empty()) print_left_out(records);
+    if (what_.empty()) print_shortened(records);
     fmt::print("Report: {}\n", folder.report_path());
   }
 
-  static void print_left_out(const std::vector<Record>& records) {
-    for (const auto& e : lab::experiments()) {
-      const bool there =
-          std::any_of(records.begin(), records.end(), [&](const Record& r) { return r.experiment == e.get(); });
-      if (!there) fmt::print("Not run, since it alone takes minutes: keel lab {}\n", e->name());
+  static void print_shortened(const std::vector<Record>& records) {
+    for (const Record& r : records) {
+      if (!r.settings.short_form) continue;
+      fmt::print("The comparison of {0} is a short one. The whole, in minutes: {1} lab {0}\n", r.experiment->name(),
+                 "keel");
     }
   }
 

@@ -13,9 +13,10 @@ struct Kind {
   Ruling ruling;
   const char *id, *label;
 };
-constexpr std::array<Kind, 3> kKinds{{{Ruling::holds, "holds", "hold"},
+constexpr std::array<Kind, 4> kKinds{{{Ruling::holds, "holds", "hold"},
                                       {Ruling::holds_if, "holds-if", "hold under a condition"},
-                                      {Ruling::does_not_hold, "fails", "do not hold"}}};
+                                      {Ruling::does_not_hold, "fails", "do not hold"},
+                                      {Ruling::undecided, "undecided", "are undecided"}}};
 
 const char* class_of(Ruling ruling) {
   for (const Kind& kind : kKinds) {
@@ -49,6 +50,7 @@ std::string counts_text(const std::vector<Entry>& entries) {
 
 // The measurements a verdict was computed from.
 std::string evidence_html(const Entry& entry) {
+  if (entry.evidence.empty()) return "";
   Table table{{"measurement", "mean", "standard deviation", "repeats"}, {}};
   for (const auto& [key, m] : entry.evidence) {
     table.rows.push_back({key, m.value, m.spread, static_cast<double>(m.repeats)});
@@ -57,13 +59,15 @@ std::string evidence_html(const Entry& entry) {
 }
 
 std::string entry_html(const Entry& entry) {
+  const std::string decider =
+      entry.experiment.empty() ? "no measurement" : fmt::format("<a href=\"#{0}\">{0}</a>", entry.experiment);
   return fmt::format(
       "<tr class=\"entry {0}\" id=\"{1}\"><td data-label=\"Verdict\"><span class=\"verdict {0}\">{2}</span></td><td "
       "data-label=\"Claim\">{3} <a class=\"id\" href=\"#{1}\">{1}</a></td><td data-label=\"Claimed\">{4}</td><td "
-      "data-label=\"Measured\">{5} <span class=\"spread\">{6}</span>{7}</td><td data-label=\"Decided by\"><a "
-      "href=\"#{8}\">{8}</a></td></tr>\n",
+      "data-label=\"Measured\">{5} <span class=\"spread\">{6}</span>{7}</td><td data-label=\"Decided "
+      "by\">{8}</td></tr>\n",
       class_of(entry.verdict.ruling), entry.id, escaped(entry.verdict.text()), escaped(entry.claim),
-      escaped(entry.claimed), escaped(entry.measured), escaped(entry.spread), evidence_html(entry), entry.experiment);
+      escaped(entry.claimed), escaped(entry.measured), escaped(entry.spread), evidence_html(entry), decider);
 }
 
 }  // namespace

@@ -185,7 +185,7 @@ Step documents(const std::vector<Entry>& ledger) {
       "documents", "6. Where the documents are right and wrong",
       "The derivation holds everywhere; what is said about training and about “vanishing” often does not.",
       R"(<p>Five documents explain the scaling. Each of their claims was turned into a measurement and a criterion before it was judged. A bar is a document, its parts are its claims.</p>
-<p class="legend-line"><span class="verdict holds">holds</span> <span class="verdict holds-if">holds under a condition</span> <span class="verdict fails">does not hold</span></p>
+<p class="legend-line"><span class="verdict holds">holds</span> <span class="verdict holds-if">holds under a condition</span> <span class="verdict fails">does not hold</span> <span class="verdict undecided">undecided</span></p>
 <p>Every verdict, with its evidence, is <a href="#claims">at the end</a>.</p>
 )",
       verdict_bars_html(ledger)};
