@@ -10,6 +10,7 @@
 #include "cli/common/terminal.h"
 #include "io/file.h"
 #include "io/utf8.h"
+#include "lab/cli/plot.h"
 #include "lab/folder.h"
 #include "lab/report/report.h"
 #include "lab/translate/options.h"
@@ -23,16 +24,6 @@ using namespace lab::translate;
 
 constexpr const char* kDefaultArm = "scaled-64";
 constexpr std::size_t kWidth = 100;
-
-// Darker means more; a weight below a twentieth is left blank.
-const char* shade(double weight) {
-  constexpr const char* kShades[] = {" ", "░", "▒", "▓", "█"};
-  return weight < 0.05   ? kShades[0]
-         : weight < 0.25 ? kShades[1]
-         : weight < 0.5  ? kShades[2]
-         : weight < 0.75 ? kShades[3]
-                         : kShades[4];
-}
 
 std::string padded(const std::string& text, std::size_t width, bool right) {
   const std::string space(width - std::min(width, io::characters_in(text)), ' ');
@@ -63,7 +54,7 @@ void print_map(const Said& said) {
       fmt::print("{}\n", line);
     }
   }
-  fmt::print("\nweight  blank < 0.05 ≤ ░ < 0.25 ≤ ▒ < 0.5 ≤ ▓ < 0.75 ≤ █\n");
+  fmt::print("\n{}\n", kShades);
 }
 
 Json to_json(const Said& said, const Arm& arm, const std::string& page) {
