@@ -18,6 +18,7 @@ STANDS_ON = {
     "cpu": ["plan"],
     "cuda": ["plan"],
     "api": ["cpu", "cuda", "reference"],
+    "ring": ["api"],
     "nn": ["api", "io"],
     "lab": ["api", "nn", "io"],
     "bench": ["api"],
@@ -30,7 +31,7 @@ STANDS_ON = {
 AT_THE_TOP = ("bench", "lab")
 
 # The folders of libkeel, which links Highway and TBB alone.
-LIBRARY = {"core", "reference", "runtime", "cpu", "cuda", "plan", "api"}
+LIBRARY = {"core", "reference", "runtime", "cpu", "cuda", "plan", "api", "ring"}
 NOT_IN_LIBRARY = ("fmt/", "CLI/", "nlohmann/", "cblas", "gtest/", "gmock/", "benchmark/")
 
 # Kernels take the flat call of core/call.h, so that a test of one needs no Problem.
