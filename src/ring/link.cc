@@ -6,12 +6,6 @@
 #include "core/message.h"
 
 namespace keel::ring {
-namespace {
-
-using Trailer = std::uint64_t;
-
-}  // namespace
-
 // What a rank tells all others before and after the work.
 struct Link::Report {
   std::int32_t failed = 0;
@@ -22,8 +16,16 @@ struct Link::Report {
 };
 
 Message::Message(std::int64_t capacity)
-    : memory_(std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(capacity) + sizeof(Trailer))),
-      capacity_(capacity) {}
+    : memory_(new std::byte[static_cast<std::size_t>(kHeader + capacity)]), capacity_(capacity) {
+  std::memset(memory_.get(), 0, kHeader);
+}
+
+Message Message::shared() const {
+  Message other;
+  other.memory_ = memory_;
+  other.capacity_ = capacity_;
+  return other;
+}
 
 void Link::fail(ErrorCode code, const std::string& reason) {
   if (failed_ && !reason_.empty()) return;
@@ -36,20 +38,17 @@ void Link::fail(ErrorCode code, const std::string& reason) {
 void Link::lose(Message& message, const std::string& reason) {
   lost_ = lost_ || reason_.empty();
   fail(ErrorCode::peer, concat("lost rank ", message.peer_, ": ", reason));
-  [[maybe_unused]] auto* const left = message.memory_.release();
-  message.memory_ =
-      std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(message.capacity_) + sizeof(Trailer));
+  [[maybe_unused]] auto* const left = new std::shared_ptr<std::byte[]>(std::move(message.memory_));
+  message.memory_.reset(new std::byte[static_cast<std::size_t>(Message::kHeader + message.capacity_)]());
   message.state_ = Message::State::idle;
 }
 
 void Link::send(int to, Tag tag, Message& message, std::int64_t bytes) {
   if (bytes == 0) return;
-  const Trailer trailer = failed_ ? 1 : 0;
-  std::memcpy(message.data() + bytes, &trailer, sizeof(trailer));
+  if (failed_ && message.memory_.use_count() == 1) message.memory_[0] = std::byte{1};
   message.peer_ = to;
-  message.bytes_ = bytes;
   try {
-    message.request_ = transport_.isend(to, tag, message.data(), bytes + std::int64_t{sizeof(Trailer)});
+    message.request_ = transport_.isend(to, tag, message.memory_.get(), Message::kHeader + bytes);
     message.state_ = Message::State::sending;
   } catch (const std::exception& error) {
     lose(message, error.what());
@@ -59,9 +58,8 @@ void Link::send(int to, Tag tag, Message& message, std::int64_t bytes) {
 void Link::receive(int from, Tag tag, Message& message, std::int64_t bytes) {
   if (bytes == 0) return;
   message.peer_ = from;
-  message.bytes_ = bytes;
   try {
-    message.request_ = transport_.irecv(from, tag, message.data(), bytes + std::int64_t{sizeof(Trailer)});
+    message.request_ = transport_.irecv(from, tag, message.memory_.get(), Message::kHeader + bytes);
     message.state_ = Message::State::receiving;
   } catch (const std::exception& error) {
     lose(message, error.what());
@@ -78,10 +76,7 @@ bool Link::wait(Message& message) {
     lose(message, error.what());
     return false;
   }
-  if (!received) return true;
-  Trailer trailer = 0;
-  std::memcpy(&trailer, message.data() + message.bytes_, sizeof(trailer));
-  failed_ = failed_ || trailer != 0;
+  if (received && message.memory_[0] != std::byte{0}) failed_ = true;
   return true;
 }
 

@@ -13,17 +13,22 @@ namespace keel::ring {
 
 enum Tag : int { kControl = 0, kBlocks = 1, kGradients = 2 };
 
-// Memory for one message at a time: a payload, and behind it whether its sender has failed.
+// Memory for one message at a time: whether its sender has failed, and a payload. Messages may share their memory, so
+// that one payload goes to many ranks.
 class Message {
  public:
   Message() = default;
   explicit Message(std::int64_t capacity);  // bytes of payload
-  std::byte* data() { return memory_.get(); }
+  Message shared() const;                   // another message with this one's payload
+
+  std::byte* data() const { return memory_.get() + kHeader; }
+  std::int64_t capacity() const { return capacity_; }
 
  private:
   friend class Link;
-  std::unique_ptr<std::byte[]> memory_;
-  std::int64_t capacity_ = 0, bytes_ = 0;
+  static constexpr std::int64_t kHeader = 64;  // keeps the payload aligned
+  std::shared_ptr<std::byte[]> memory_;
+  std::int64_t capacity_ = 0;
   Transport::Request request_ = 0;
   int peer_ = -1;
   enum class State { idle, sending, receiving } state_ = State::idle;

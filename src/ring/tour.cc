@@ -9,22 +9,30 @@ namespace keel::ring {
 Tour::Tour(Link& link, const Geometry& geometry, const BlockShape& sent, std::optional<BlockShape> returned,
            int threads)
     : link_(link), geometry_(geometry), sent_(sent), returned_(returned), threads_(threads) {
-  std::int64_t in = 0, out = 0, back = 0, home = 0;
+  std::int64_t in = 0, out = 0, back = 0, home = 0, whole = 0;
   for (int s = 1; s < link.size(); ++s) {
     const Step each = step(s);
     in = std::max(in, sent_.bytes(each.in));
-    out = std::max(out, sent_.bytes(each.out));
+    (from_front(each.out) ? whole : out) = std::max(from_front(each.out) ? whole : out, sent_.bytes(each.out));
     if (!returned_) continue;
     back = std::max(back, returned_->bytes(each.in));
     home = std::max(home, returned_->bytes(each.out));
   }
   if (returned_) back = std::max(back, returned_->bytes(geometry.needs(link.rank(), link.rank())));
+  if (whole > 0) whole_ = Message(sent_.bytes(geometry.keys(link.rank()).parts));
   for (std::size_t x = 0; x < 2; ++x) {
     in_[x] = Message(in);
     out_[x] = Message(out);
     back_[x] = Message(back);
   }
   for (Message& message : home_) message = Message(home);
+}
+
+// Whether rows are the beginning of the packed block: all of the first stretch, and all or nothing of the second.
+bool Tour::from_front(const Needs& rows) const {
+  const Shard all = geometry_.keys(link_.rank());
+  return rows[0].size() == all.parts[0].size() && rows[0].size() > 0 &&
+         (rows[1].size() == 0 || rows[1].size() == all.parts[1].size());
 }
 
 Tour::Step Tour::step(int s) const {
@@ -39,8 +47,15 @@ void Tour::begin(int s, const Block& own) {
   const Step now = step(s);
   link_.receive(now.from, kBlocks, in_[parity], sent_.bytes(now.in));
   link_.wait(out_[parity]);
-  link_.attempt([&] { pack(sent_, own, now.out, out_[parity].data(), threads_); });
-  link_.send(now.to, kBlocks, out_[parity], sent_.bytes(now.out));
+  link_.wait(lent_[parity]);
+  const std::int64_t bytes = sent_.bytes(now.out);
+  if (from_front(now.out) && !link_.failed()) {
+    link_.send(now.to, kBlocks, lent_[parity] = whole_.shared(), bytes);
+  } else {  // a rank that has failed says so in a message of its own
+    if (out_[parity].capacity() < bytes) out_[parity] = Message(bytes);
+    link_.attempt([&] { pack(sent_, own, now.out, out_[parity].data(), threads_); });
+    link_.send(now.to, kBlocks, out_[parity], bytes);
+  }
   if (returned_) link_.receive(now.to, kGradients, home_[static_cast<std::size_t>(s % 3)], returned_->bytes(now.out));
 }
 
@@ -52,6 +67,7 @@ void Tour::take_back(int s, const Receive& receive) {
 }
 
 void Tour::run(const Block& own, const Compute& compute, const Receive& receive) {
+  if (whole_.capacity() > 0) link_.attempt([&] { pack(sent_, own, own.rows, whole_.data(), threads_); });
   begin(1, own);
   const Needs mine = geometry_.needs(link_.rank(), link_.rank());
   link_.attempt([&] {
@@ -80,6 +96,7 @@ void Tour::run(const Block& own, const Compute& compute, const Receive& receive)
   take_back(link_.size() - 1, receive);
   for (std::size_t x = 0; x < 2; ++x) {
     link_.wait(out_[x]);
+    link_.wait(lent_[x]);
     link_.wait(back_[x]);
   }
 }

@@ -13,7 +13,7 @@ namespace keel::ring {
 // owner: gradients, say.
 //
 // Bytes per rank: what it needs of others, received; the same of its own block, sent; at most (P − 1)/P of all k and v,
-// about half of that under a causal mask, and the width of a window. Memory: two blocks in, two out.
+// about half of that under a causal mask, and the width of a window. Memory: two blocks in, one out.
 class Tour {
  public:
   // Allocates; `returned` is what travels back per key, if anything does.
@@ -32,6 +32,7 @@ class Tour {
     Needs in, out;  // of the block of `from` for this rank, of this rank's for `to`
   };
   Step step(int s) const;
+  bool from_front(const Needs& rows) const;
   void begin(int s, const Block& own);
   void take_back(int s, const Receive& receive);
 
@@ -40,8 +41,9 @@ class Tour {
   BlockShape sent_;
   std::optional<BlockShape> returned_;
   int threads_;
-  std::array<Message, 2> in_, out_, back_;  // of every second step
-  std::array<Message, 3> home_;             // of every third: what is on its way back has a step's time for it
+  Message whole_;                                  // this rank's block, which goes to whoever needs it from its front
+  std::array<Message, 2> in_, out_, lent_, back_;  // of every second step
+  std::array<Message, 3> home_;                    // of every third: what is on its way back has a step's time for it
 };
 
 }  // namespace keel::ring

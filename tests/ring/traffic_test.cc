@@ -18,7 +18,7 @@ class Counting : public Wrapped {
   std::int64_t received = 0, messages = 0;
 };
 
-constexpr std::int64_t kHeads = 2, kD = 8, kTrailer = 8;
+constexpr std::int64_t kHeads = 2, kD = 8, kHeader = 64;
 
 struct Traffic {
   std::int64_t bytes, messages;
@@ -40,7 +40,7 @@ std::vector<Traffic> traffic(int size, const Sharding& sharding, const Options& 
     o.threads = 1;
     attention(counting, sharding,
               {view(q.data(), {1, kHeads, queries, kD}), kv, kv, view(out.data(), {1, kHeads, queries, kD})}, o);
-    all[static_cast<std::size_t>(transport.rank())] = {counting.received - kTrailer * counting.messages,
+    all[static_cast<std::size_t>(transport.rank())] = {counting.received - kHeader * counting.messages,
                                                        counting.messages};
   });
   return all;
