@@ -107,14 +107,14 @@ void RowSums::complete() {
 void attention(Transport& transport, const Sharding& sharding, const Tensors& tensors, const Options& options,
                const Outputs& outputs) {
   Link link(transport);
-  Problem problem;
+  std::optional<Problem> problem;
   std::optional<ForwardCall> call;
   std::unique_ptr<ForwardWay> way;
   std::optional<KeySumsPass> key_sums;
   Terms terms(kTermCount);
   link.attempt([&] {
-    problem = check(link, sharding, tensors, options, outputs);
-    terms = terms_of(sharding, problem, requests_of(outputs));
+    problem.emplace(check(link, sharding, tensors, options, outputs));
+    terms = terms_of(sharding, *problem, requests_of(outputs));
     call.emplace(
         ForwardCall{link, Geometry(sharding, link.size(), problem.batch, options), tensors, options, outputs, problem});
     way = make_way(*call);
@@ -126,7 +126,7 @@ void attention(Transport& transport, const Sharding& sharding, const Tensors& te
   if (key_sums) key_sums->run(way->rows());
   std::vector<double> sums;
   const bool together = sharding.mode != Mode::decode;  // else this rank has all rows
-  const std::size_t entries = static_cast<std::size_t>(problem.entries() * problem.q_heads);
+  const std::size_t entries = static_cast<std::size_t>(problem->entries() * problem->q_heads);
   if (!outputs.heads.empty()) {
     sums.resize(entries * kHeadSums);
     link.attempt([&] {
