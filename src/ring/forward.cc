@@ -115,8 +115,8 @@ void attention(Transport& transport, const Sharding& sharding, const Tensors& te
   link.attempt([&] {
     problem.emplace(check(link, sharding, tensors, options, outputs));
     terms = terms_of(sharding, *problem, requests_of(outputs));
-    call.emplace(
-        ForwardCall{link, Geometry(sharding, link.size(), problem.batch, options), tensors, options, outputs, problem});
+    call.emplace(ForwardCall{link, Geometry(sharding, link.size(), problem->batch, options), tensors, options, outputs,
+                             *problem});
     way = make_way(*call);
     if (outputs.key_sums.given()) key_sums.emplace(*call);
   });
