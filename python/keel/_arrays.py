@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from keel import _core
+from keel._classes import is_served_by_the_dispatcher, takes_over, what_is
 from keel._options import TABLE, refuse_unknown
 
 
@@ -97,7 +98,7 @@ def maker_for(operation: str, name: str, array: Any) -> tuple[NumpyMaker | Torch
 
 
 def check_tensors(operation: str, **arrays: Any) -> None:
-    """ValueError for a torch tensor whose gradient would be lost here, or that is a lazy negation."""
+    """An error for a torch tensor whose gradient would be lost here, or whose memory does not hold its values."""
     torch = sys.modules.get("torch")
     if torch is None:
         return
@@ -107,6 +108,12 @@ def check_tensors(operation: str, **arrays: Any) -> None:
 
 
 def _check_tensor(torch: Any, operation: str, name: str, array: Any) -> None:
+    method = "__torch_function__" if takes_over(torch, array) else None
+    if method is None and is_served_by_the_dispatcher(torch, array):
+        method = "__torch_dispatch__"
+    if method is not None:
+        expected = "a tensor whose memory holds its values"
+        raise TypeError(f"[{operation}] {name}: expected {expected}, got {what_is(array, method)}")
     if array.is_neg():
         raise ValueError(
             f"[{operation}] {name}: expected a tensor whose memory holds its values, got a lazy negation; "

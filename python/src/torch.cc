@@ -20,6 +20,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -274,11 +275,12 @@ Tensor with_derivative(const Tensor& q, const Tensor& k, const Tensor& v, const 
   return out;
 }
 
+// False for what the library would refuse.
 bool read_number(nb::handle object, std::optional<double>& number) {
   if (object.is_none()) return true;
   if (!PyFloat_CheckExact(object.ptr()) && !PyLong_CheckExact(object.ptr())) return false;
   number = PyFloat_AsDouble(object.ptr());
-  if (!PyErr_Occurred()) return true;
+  if (!PyErr_Occurred()) return std::isfinite(*number);
   PyErr_Clear();  // an integer too large for a double
   return false;
 }
@@ -297,7 +299,7 @@ nb::object sdpa(nb::handle query, nb::handle key, nb::handle value, nb::handle a
   Settings settings{.causal = is_causal.ptr() == Py_True, .scale = {}};
   if (!PyBool_Check(is_causal.ptr()) || !PyBool_Check(enable_gqa.ptr()) || !read_number(scale, settings.scale))
     return nb::none();
-  if (mask.defined() && (settings.causal || mask.requires_grad())) return nb::none();
+  if (mask.defined() && mask.requires_grad()) return nb::none();
   const c10::DispatchKeySet keys = keys_of(q, k, v, mask);
   if (!is_plain(keys) || at::impl::torch_function_mode_enabled()) return nb::none();
   if (!fits(q, k, v, mask, enable_gqa.ptr() == Py_True)) return nb::none();

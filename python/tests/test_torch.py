@@ -255,6 +255,35 @@ def test_fully_masked_rows_are_zero_with_zero_gradients():
     assert torch.isfinite(q.grad).all() and torch.isfinite(k.grad).all()
 
 
+@pytest.mark.parametrize("kind", ["bool", "float", "padding"])
+@pytest.mark.parametrize("needs", [False, True])
+def test_a_mask_beside_is_causal_composes(kind, needs):
+    q, k, v = qkv(2, 4, 7, 8, grad=True)
+    k, v = (torch.cat([x.detach(), x.detach() * 2], 2).requires_grad_() for x in (k, v))
+    generator = torch.Generator().manual_seed(1)
+    mask = torch.rand(2, 1, 7, 14, generator=generator) < 0.6
+    mask[..., 0] = True
+    if kind == "padding":
+        mask = mask[:, :, :1]
+    lower = torch.ones(7, 14, dtype=torch.bool).tril()
+    both = mask & lower
+    if kind == "float":
+        numbers = torch.randn(1, 4, 7, 14, generator=generator)
+        mask, both = numbers, numbers.masked_fill(~lower, -torch.inf)
+        if needs:
+            mask.requires_grad_()
+    inputs = (q, k, v, mask) if mask.requires_grad else (q, k, v)
+    expected = F.scaled_dot_product_attention(q, k, v, both)
+    got = sdpa(q, k, v, mask, is_causal=True)
+    torch.testing.assert_close(got, expected)
+    if not mask.requires_grad:  # torch's CPU kernel composes too; its other one refuses
+        torch.testing.assert_close(got, F.scaled_dot_product_attention(q, k, v, mask, is_causal=True))
+    gradients = [torch.autograd.grad(out.square().sum(), x) for out, x in ((got, inputs), (expected, inputs[:3]))]
+    for a, b in zip(*gradients):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    assert len(inputs) == 3 or not gradients[0][3][..., ~lower].any()
+
+
 @pytest.mark.parametrize(
     "shapes", [((2, 3, 0, 8), (2, 3, 5, 8)), ((2, 3, 5, 8), (2, 3, 0, 8)), ((0, 3, 5, 8), (0, 3, 5, 8))]
 )
@@ -347,29 +376,6 @@ def test_threads_follow_torch():
         assert torch.equal(sdpa(q, k, v), expected)
     finally:
         torch.set_num_threads(1)
-
-
-# replace()
-
-
-def test_replace_routes_a_model_through_keel(monkeypatch):
-    model = torch.nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True)
-    x = torch.randn(2, 5, 16)
-    expected = model(x)
-    calls = []
-    real = keel.torch._replace.scaled_dot_product_attention
-    monkeypatch.setattr(
-        keel.torch._replace, "scaled_dot_product_attention", lambda *a, **o: calls.append(1) or real(*a, **o)
-    )
-    torchs = F.scaled_dot_product_attention
-    with keel.torch.replace():
-        with keel.torch.replace():
-            torch.testing.assert_close(model(x), expected)
-        assert F.scaled_dot_product_attention is not torchs and len(calls) == 1
-    assert F.scaled_dot_product_attention is torchs
-    with pytest.raises(RuntimeError, match="inside"), keel.torch.replace():
-        raise RuntimeError("inside")
-    assert F.scaled_dot_product_attention is torchs
 
 
 # Documentation

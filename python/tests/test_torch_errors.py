@@ -56,12 +56,6 @@ REFUSED = [
         ValueError,
         "at least 3 dimensions with it",
     ),
-    (
-        "mask_and_causal",
-        dict(attn_mask=ones(4, 4), is_causal=True),
-        ValueError,
-        "attn_mask: expected None with is_causal=True, got a mask",
-    ),
     ("mask_dtype", dict(attn_mask=ones(4, 4, dtype=torch.int64)), TypeError, "dtype"),
     ("mask_half", dict(attn_mask=ones(4, 4, dtype=torch.float16)), TypeError, "dtype"),
     ("mask_shape", dict(attn_mask=ones(3, 4)), ValueError, "expected shape (B, H_q, N_q, N_k)"),

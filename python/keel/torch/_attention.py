@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.attention.bias import CausalBias
 
 from keel._arrays import TorchMaker
 from keel._options import Options, refuse_unknown, takes
 from keel.torch import _observe
 from keel.torch import _operator as operator
-from keel.torch._check import check_no_tangent, check_tensor, refuse
+from keel.torch._check import causal_of, check_no_tangent, check_tensor, refuse
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -88,6 +89,11 @@ def attention(
     for name in options:
         if name not in _NAMES:
             refuse_unknown(_OPERATION, name, _NAMES)
+    mask = options.get("mask")
+    if isinstance(mask, CausalBias):
+        if options.get("causal"):
+            refuse(_OPERATION, "mask", "no CausalBias together with causal", "one")
+        options |= {"mask": None, "causal": causal_of(_OPERATION, "mask", mask, q.shape[2], k.shape[2])}
     if out_dtype is not None:
         TorchMaker(torch, q.dtype).out_dtype(_OPERATION, out_dtype)
     check_no_tangent(_OPERATION, q, k, v, *options.values())

@@ -9,6 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.nn.attention.bias import CausalBias, CausalVariant
+
+from keel._classes import takes_over, what_is
+
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
 def refuse(operation: str, name: str, expected: str, got: Any, error: type[Exception] = ValueError) -> None:
@@ -23,6 +28,10 @@ def check_tensor(operation: str, name: str, x: Any) -> Tensor:
         refuse(operation, name, "a tensor on the CPU", f"one on {x.device}", TypeError)
     if x.layout is not torch.strided:
         refuse(operation, name, "a dense tensor", f"one of layout {x.layout}", TypeError)
+    if x.is_nested:
+        refuse(operation, name, "a dense tensor", "a nested one", TypeError)
+    if takes_over(torch, x):
+        refuse(operation, name, "a tensor whose memory holds its values", what_is(x), TypeError)
     return x
 
 
@@ -52,6 +61,14 @@ def check_causal(operation: str, name: str, x: Any) -> str | None:
     if not isinstance(x, str):
         refuse(operation, name, "None, True, 'top_left' or 'bottom_right'", repr(x), TypeError)
     return x
+
+
+def causal_of(operation: str, name: str, bias: CausalBias, n_q: int, n_k: int) -> str:
+    """Keel's name for what torch.nn.attention.bias makes. The memory of a CausalBias holds nothing."""
+    if (bias.seq_len_q, bias.seq_len_kv) != (n_q, n_k):
+        expected = f"a causal bias of ({n_q}, {n_k}), the numbers of queries and keys"
+        refuse(operation, name, expected, f"one of ({bias.seq_len_q}, {bias.seq_len_kv})")
+    return "top_left" if bias.variant == CausalVariant.UPPER_LEFT else "bottom_right"
 
 
 def check_window(operation: str, name: str, x: Any) -> list[int]:

@@ -11,13 +11,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention.bias import CausalBias
 
-from keel.torch import _observe
+from keel._classes import takes_over
+from keel.torch import _name, _observe
 from keel.torch import _operator as operator
-from keel.torch._check import check_no_tangent, check_number, check_tensor, refuse
+from keel.torch._check import FLOATS, causal_of, check_no_tangent, check_number, check_tensor, refuse
 from keel.torch._short import sdpa as _short
 
-_is_traced = torch.compiler.is_dynamo_compiling  # other tracers have their own type of tensor, or a mode
+is_traced = torch.compiler.is_dynamo_compiling  # other tracers have their own type of tensor, or a mode
 
 
 def scaled_dot_product_attention(
@@ -44,7 +46,7 @@ def scaled_dot_product_attention(
     >>> q.grad.shape
     torch.Size([2, 8, 128, 64])
     """
-    if not _is_traced() and dropout_p == 0.0 and _observe.observer is None:
+    if not is_traced() and dropout_p == 0.0 and _observe.observer is None:
         out = _short(query, key, value, attn_mask, is_causal, scale, enable_gqa)
         if out is not None:
             return out
@@ -52,16 +54,24 @@ def scaled_dot_product_attention(
 
 
 _OPERATION = "scaled_dot_product_attention"
-_FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
 def _any(
     query: Any, key: Any, value: Any, attn_mask: Any, dropout_p: float, is_causal: bool, scale: Any, gqa: bool
 ) -> Tensor:
     """Any call: wrong arguments are refused, batches are broadcast to the operator's four dimensions."""
+    bias = attn_mask if isinstance(attn_mask, CausalBias) else None
+    if bias is not None:
+        attn_mask = None
+    if any(takes_over(torch, x) for x in (query, key, value, attn_mask)):  # classes that know torch's function
+        mask = attn_mask if bias is None else bias
+        return _name.torchs_own(query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=gqa)
     _check_kinds(query, key, value, attn_mask, {"is_causal": is_causal, "enable_gqa": gqa})
-    if attn_mask is not None and is_causal:
-        refuse(_OPERATION, "attn_mask", "None with is_causal=True", "a mask")
+    causal: bool | str = is_causal
+    if bias is not None:
+        if is_causal:
+            refuse(_OPERATION, "attn_mask", "no CausalBias with is_causal=True", "one")
+        causal = causal_of(_OPERATION, "attn_mask", bias, query.shape[-2], key.shape[-2])
     check_number(_OPERATION, "dropout_p", dropout_p)
     if not 0.0 <= dropout_p <= 1.0:
         refuse(_OPERATION, "dropout_p", "from 0 to 1", dropout_p)
@@ -86,7 +96,7 @@ def _any(
     if 0 in (query.shape[-1], value.shape[-1]):
         refuse(_OPERATION, "query", "head sizes of at least 1", f"{query.shape[-1]} and {value.shape[-1]} in value")
 
-    options: dict[str, Any] = {"mask": attn_mask, "causal": is_causal, "dropout": dropout_p}
+    options: dict[str, Any] = {"mask": attn_mask, "causal": causal, "dropout": dropout_p}
     if scale is not None:
         options["scale"] = float(scale)
     watched = _observe.observer is not None and not torch.compiler.is_compiling()
@@ -112,7 +122,7 @@ def _check_kinds(query: Any, key: Any, value: Any, attn_mask: Any, flags: dict[s
 
 def _check_fit(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None) -> None:
     """Dtypes, head sizes and lengths."""
-    if query.dtype not in _FLOATS:
+    if query.dtype not in FLOATS:
         refuse(_OPERATION, "query", "dtype float64, float32, float16 or bfloat16", query.dtype, TypeError)
     for name, x in (("key", key), ("value", value)):
         if x.dtype != query.dtype:

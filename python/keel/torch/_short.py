@@ -41,10 +41,11 @@ def sdpa_in_python(
         type(query) is Tensor
         and type(key) is Tensor
         and type(value) is Tensor
-        and (attn_mask is None or (type(attn_mask) is Tensor and not (is_causal or attn_mask.requires_grad)))
+        and (attn_mask is None or (type(attn_mask) is Tensor and not attn_mask.requires_grad))
         and (is_causal is False or is_causal is True)
         and (enable_gqa is False or enable_gqa is True)
         and (scale is None or type(scale) is float or type(scale) is int)
+        and not (query.is_nested or key.is_nested or value.is_nested)
         and not (_is_neg(query) or _is_neg(key) or _is_neg(value))  # lazy negations
         and not (attn_mask is not None and _is_neg(attn_mask))
         and not (_dispatch_modes() or _function_modes() or _autocast())
