@@ -4,6 +4,7 @@
 #   scripts/python.sh environment  creates and fills the virtual environment build/venv, if a package index can be reached
 #   scripts/python.sh wheel        builds build/wheel/keel-*.whl
 #   scripts/python.sh test         also installs it into the virtual environment and runs python/tests there
+#   scripts/python.sh deep         the same, but the tests that are marked as deep
 #
 # What is up to date is left alone. Without a package index, missing packages are not available: `wheel` then
 # fails, and `test` says what is left out and succeeds.
@@ -81,12 +82,13 @@ case ${1:-} in
     wheel
     ls "$wheels"/keel-*.whl
     ;;
-  test)
+  test | deep)
     if ! environment; then
       echo "python: the Python package and its tests are left out, since $why"
       exit 0
     fi
     wheel
+    [[ $1 == test ]] || exec "$venv/bin/python" -B -m pytest -m deep
     # The tests in two processes, half in each.
     half=(python/tests/test_torch_parity.py python/tests/test_transformers.py)
     "$venv/bin/python" -B -m pytest "${half[@]}" >"$log" 2>&1 &
@@ -96,5 +98,5 @@ case ${1:-} in
     tail -n 1 "$log"
     exit $others
     ;;
-  *) fail "usage: scripts/python.sh environment|wheel|test" ;;
+  *) fail "usage: scripts/python.sh environment|wheel|test|deep" ;;
 esac
