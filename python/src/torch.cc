@@ -110,6 +110,16 @@ bool is_plain(c10::DispatchKeySet keys) {
   return (keys.raw_repr() & ~plain.raw_repr()) == 0;
 }
 
+bool mask_fits(const Tensor& mask, const Tensor& q, const Tensor& k) {
+  const std::int64_t rank = q.dim();
+  if (mask.dim() > rank || mask.numel() == 0) return false;
+  for (std::int64_t i = 1; i <= mask.dim(); ++i) {
+    const std::int64_t whole = i == 1 ? k.size(-2) : q.size(-i);
+    if (mask.size(-i) != 1 && mask.size(-i) != whole) return false;
+  }
+  return mask.scalar_type() == at::kBool || mask.scalar_type() == at::kFloat || mask.scalar_type() == q.scalar_type();
+}
+
 // Shapes and dtypes that the library takes as they are. The operator broadcasts the others, or says what is wrong.
 bool fits(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, bool grouped) {
   const std::int64_t rank = q.dim();
@@ -122,9 +132,7 @@ bool fits(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
     if (k.size(i) != q.size(i)) return false;
   }
   if (grouped && (k.size(-3) == 0 || q.size(-3) % k.size(-3) != 0)) return false;
-  if (!mask.defined()) return true;
-  return mask.dim() <= 4 && mask.numel() > 0 &&
-         (mask.scalar_type() == at::kBool || mask.scalar_type() == at::kFloat || mask.scalar_type() == type);
+  return !mask.defined() || mask_fits(mask, q, k);
 }
 
 // The dtype of lse.

@@ -312,6 +312,82 @@ def test_autocast_computes_in_its_dtype():
     torch.testing.assert_close(out, torchs, rtol=2e-2, atol=2e-2)
 
 
+def test_autocast_reaches_every_option():
+    q, k, v = qkv(grad=True)
+    bias, sinks = torch.randn(7, 7, requires_grad=True), torch.randn(4, requires_grad=True)
+    options = dict(causal="bottom_right", softcap=5.0)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = keel.torch.attention(q, k.bfloat16(), v, bias=bias, sinks=sinks, **options)
+        wide = keel.torch.attention(q, k, v, mask=bias, out_dtype=torch.float32)
+    assert out.dtype == torch.bfloat16 and wide.dtype == torch.float32
+    narrow = [x.detach().bfloat16() for x in (q, k, v)]
+    expected = keel.torch.attention(*narrow, bias=bias.detach().bfloat16(), sinks=sinks.detach(), **options)
+    assert torch.equal(out, expected)
+    out.float().sum().backward()
+    assert all(x.grad.dtype == torch.float32 for x in (q, k, v, bias, sinks))
+
+
+NUMBERS = [np.float64(0.5), np.float32(0.5), np.float16(0.5), np.int64(1)]
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda x: type(x).__name__)
+def test_numpys_numbers_are_numbers(number):
+    q, k, v = qkv()
+    assert torch.equal(sdpa(q, k, v, scale=number), sdpa(q, k, v, scale=float(number)))
+    for name in ("scale", "softcap", "dropout"):
+        results = []
+        for x in (number, float(number)):
+            torch.manual_seed(0)
+            results.append(keel.torch.attention(q, k, v, **{name: x}))
+        assert torch.equal(*results), name
+    results = []
+    for x in (number, float(number)):
+        torch.manual_seed(0)
+        results.append(sdpa(q, k, v, dropout_p=x))
+    assert torch.equal(*results)
+
+
+# Weights
+
+
+def test_weights_are_those_that_multiplied_v():
+    q, _, _ = qkv(2, 4, 5, 8, grad=True)
+    k, v, _ = qkv(2, 2, 7, 8, grad=True, seed=1)
+    options = dict(causal="bottom_right", softcap=3.0, sinks=torch.randn(4), k_lengths=torch.tensor([7, 5]))
+    out, lse, stats, weights = keel.torch.attention(q, k, v, **options, return_weights=True)
+    assert lse is None and stats is None and weights.shape == (2, 4, 5, 7) and not weights.requires_grad
+    torch.testing.assert_close(weights @ v.repeat_interleave(2, 1), out)
+    arrays = {name: x.numpy() if isinstance(x, torch.Tensor) else x for name, x in options.items()}
+    expected = keel.attention(*(x.detach().numpy() for x in (q, k, v)), **arrays, return_weights=True).weights
+    assert np.array_equal(weights, expected)
+    result = keel.torch.attention(q, k, v, return_weights=True, return_lse=True, return_stats=True)
+    torch.testing.assert_close(result.weights.amax(-1), result.stats.max_weight)
+    result.out.sum().backward()
+    assert q.grad.any()
+
+
+def test_weights_are_of_the_same_dropout_as_the_output():
+    q, k, v = qkv()
+    torch.manual_seed(0)
+    result = keel.torch.attention(q, k, v, dropout=0.5, return_weights=True)
+    assert (result.weights == 0).any()
+    torch.testing.assert_close(result.weights @ v, result.out)
+
+
+def test_weights_compile_and_batch():
+    torch.compiler.reset()
+    q, k, v = qkv(grad=True)
+
+    def weights(q, k, v):
+        return keel.torch.attention(q, k, v, causal=True, return_weights=True).weights
+
+    expected = weights(q, k, v)
+    assert torch.equal(torch.compile(weights, fullgraph=True, backend="aot_eager")(q, k, v), expected)
+    assert torch.equal(torch.vmap(weights)(q[:, None], k[:, None], v[:, None])[:, 0], expected)
+    arguments = operator_arguments(*(x.detach() for x in (q, k, v)), causal=True)[:-2]
+    torch.library.opcheck(torch.ops.keel.attention_weights.default, arguments)
+
+
 def test_lazy_negations_are_seen_as_what_they_mean():
     q, k, v = qkv()
     negated = q.neg()._neg_view()

@@ -8,13 +8,14 @@ Monitor                        watches the softmax of a model, per layer and hea
 """
 
 from keel.torch import _threads
-from keel.torch._attention import Attention, Statistics, attention
+from keel.torch._attention import Attention, AttentionWeights, Statistics, attention
 from keel.torch._monitor import Monitor
 from keel.torch._replace import last_fallback, replace
 from keel.torch._sdpa import scaled_dot_product_attention
 
 __all__ = [
     "Attention",
+    "AttentionWeights",
     "Monitor",
     "Statistics",
     "attention",

@@ -12,7 +12,7 @@ from keel._arrays import TorchMaker
 from keel._options import Options, refuse_unknown, takes
 from keel.torch import _observe
 from keel.torch import _operator as operator
-from keel.torch._check import causal_of, check_no_tangent, check_tensor, refuse
+from keel.torch._check import autocasted, causal_of, check_no_tangent, check_tensor, refuse
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -50,6 +50,15 @@ class Attention(NamedTuple):
     stats: Statistics | None = None
 
 
+class AttentionWeights(NamedTuple):
+    """What it returns when asked for the weights: an Attention, and the weights (B, H_q, N_q, N_k), detached."""
+
+    out: Tensor
+    lse: Tensor | None
+    stats: Statistics | None
+    weights: Tensor
+
+
 @takes(Options)
 def attention(
     q: Tensor,
@@ -58,6 +67,7 @@ def attention(
     *,
     return_lse: bool = False,
     return_stats: bool = False,
+    return_weights: bool = False,
     out_dtype: torch.dtype | None = None,
     **options: Unpack[Options],
 ) -> Any:
@@ -68,11 +78,13 @@ def attention(
     bias (B, H_q, N_q, N_k), scale (B, H_q, N_q), any dimension of which may be 1 or missing from the left; alibi and
     sinks (H_q,); q_lengths and k_lengths (B,), q_offsets and k_offsets (E + 1,), tensors of integers. The options
     mean what they mean in keel.attention; dropout takes its seed from torch's generator, and torch.set_num_threads
-    bounds the threads. out_dtype is the dtype of the result: that of q, or torch.float32 for 16-bit inputs, which keeps
+    bounds the threads. Under autocast, q, k, v, bias and a mask of numbers are in its dtype. out_dtype is the dtype of the result: that of q, or torch.float32 for 16-bit inputs, which keeps
     the precision of partial results that are to be merged.
 
-    Returns the output; an Attention (out, lse, stats) when asked for lse or the statistics. lse (B, H_q, N_q) can
-    be differentiated through; the statistics are detached.
+    Returns the output; an Attention (out, lse, stats) when asked for lse or the statistics; an AttentionWeights (out,
+    lse, stats, weights) when asked for the weights, what multiplied v, after dropout. lse (B, H_q, N_q) can be
+    differentiated through; the statistics and the weights (B, H_q, N_q, N_k) are detached. Weights take memory for
+    N_q·N_k numbers per head, and a second pass.
 
     >>> import torch, keel.torch
     >>> q = torch.randn(1, 4, 16, 32, requires_grad=True)
@@ -89,6 +101,9 @@ def attention(
     for name in options:
         if name not in _NAMES:
             refuse_unknown(_OPERATION, name, _NAMES)
+    if torch.is_autocast_enabled("cpu"):
+        q, k, v = (autocasted(x) for x in (q, k, v))
+        options |= {name: autocasted(options[name]) for name in ("mask", "bias") if name in options}
     mask = options.get("mask")
     if isinstance(mask, CausalBias):
         if options.get("causal"):
@@ -102,7 +117,8 @@ def attention(
     out, lse, rows, counts = operator.attention(q, k, v, *flat, return_stats or watched, out_dtype)
     if watched:
         _observe.observer(rows, counts)
-    if not (return_lse or return_stats):
+    if not (return_lse or return_stats or return_weights):
         return out
     stats = Statistics(*rows.detach().unbind(0), *counts.unbind(0)) if return_stats else None
-    return Attention(out, lse if return_lse else None, stats)
+    result = Attention(out, lse if return_lse else None, stats)
+    return AttentionWeights(*result, operator.attention_weights(q, k, v, *flat)) if return_weights else result

@@ -6,6 +6,7 @@ import contextlib
 from operator import index
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
@@ -43,8 +44,11 @@ def check_no_tangent(operation: str, *tensors: Any) -> None:
         raise NotImplementedError(f"[{operation}] forward-mode derivatives of attention are not computed")
 
 
+_NUMBERS = (int, float, np.floating, np.integer, torch.SymInt, torch.SymFloat)
+
+
 def check_number(operation: str, name: str, x: Any) -> float:
-    if isinstance(x, bool) or not isinstance(x, (int, float, torch.SymInt, torch.SymFloat)):
+    if isinstance(x, bool) or not isinstance(x, _NUMBERS):
         refuse(operation, name, "a number", repr(x), TypeError)
     if isinstance(x, int) and x.bit_length() > 1023:
         refuse(operation, name, "a finite number", "an integer too large for a float")
@@ -108,3 +112,10 @@ def check_integers(operation: str, name: str, x: Any) -> Tensor:
     if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
         refuse(operation, name, "integers", x.dtype, TypeError)
     return x.to(torch.int64)
+
+
+def autocasted(x: Any) -> Any:
+    """A tensor of numbers in the dtype of autocast, which leaves float64 alone; anything else as it is."""
+    if not isinstance(x, Tensor) or not x.is_floating_point() or x.dtype == torch.float64:
+        return x
+    return x.to(torch.get_autocast_dtype("cpu"))

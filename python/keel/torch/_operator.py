@@ -1,7 +1,7 @@
-"""The operators torch.ops.keel.attention and torch.ops.keel.attention_backward.
+"""The operators torch.ops.keel.attention, attention_backward and attention_weights.
 
-Both are functional and have fake implementations (for fake tensors and torch.compile); the second is the derivative of
-the first. Shapes are those of keel.attention: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B,
+They are functional and have fake implementations (for fake tensors and torch.compile); the second is the derivative of
+the first, the third has none. Shapes are those of keel.attention: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B,
 H_kv, N_k, d_v). The options are those of keel._options, None if left out; `seed` is an int64 tensor of one element.
 """
 
@@ -72,6 +72,7 @@ torch.library.define(
     f"(Tensor? dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, {_SCHEMA}, bool[] wanted) "
     f"-> ({', '.join('Tensor' for _ in Gradients._fields)})",
 )
+torch.library.define("keel::attention_weights", f"(Tensor q, Tensor k, Tensor v, {_SCHEMA}) -> Tensor")
 _INPUTS = [argument.name for argument in torch.ops.keel.attention.default._schema.arguments]
 
 
@@ -152,6 +153,22 @@ def _attention_fake(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Ten
     return _results(q, v, statistics, out_dtype)
 
 
+def _empty_weights(q: Tensor, k: Tensor) -> Tensor:
+    return q.new_empty((*q.shape[:-1], k.shape[-2]))
+
+
+@torch.library.impl("keel::attention_weights", "CPU")
+def _attention_weights(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> Tensor:
+    weights = _empty_weights(q, k)
+    _core.attention(q, k, v, empty_output(q, v), _given(options), {"weights": weights})
+    return weights
+
+
+@torch.library.register_fake("keel::attention_weights")
+def _attention_weights_fake(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> Tensor:
+    return _empty_weights(q, k)
+
+
 @torch.library.impl("keel::attention_backward", "CPU")
 def _attention_backward(dout: Tensor | None, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Any:
     out, lse, *options, wanted = rest
@@ -218,6 +235,8 @@ def _one_by_one(operator: Any) -> Any:
             return [x if d is None or isinstance(d, list) else x.select(d, i) for x, d in zip(arguments, in_dims)]
 
         results = [operator(*entry(i)) for i in range(info.batch_size)]
+        if isinstance(results[0], Tensor):
+            return torch.stack(results), 0
         return tuple(torch.stack(parts) for parts in zip(*results)), (0,) * len(results[0])
 
     return rule
@@ -225,6 +244,7 @@ def _one_by_one(operator: Any) -> Any:
 
 torch.library.register_vmap("keel::attention", _one_by_one(torch.ops.keel.attention))
 torch.library.register_vmap("keel::attention_backward", _one_by_one(torch.ops.keel.attention_backward))
+torch.library.register_vmap("keel::attention_weights", _one_by_one(torch.ops.keel.attention_weights))
 
 
 class _Transformed(torch.autograd.Function):
@@ -266,3 +286,8 @@ def attention(*inputs: Any) -> tuple[Tensor, ...]:
 def attention_backward(*inputs: Any) -> tuple[Tensor, ...]:
     """torch.ops.keel.attention_backward, likewise."""
     return _TransformedBackward.apply(*inputs) if _transforming() else torch.ops.keel.attention_backward(*inputs)
+
+
+def attention_weights(*inputs: Any) -> Tensor:
+    """torch.ops.keel.attention_weights, detached."""
+    return torch.ops.keel.attention_weights(*(x.detach() if isinstance(x, Tensor) else x for x in inputs))

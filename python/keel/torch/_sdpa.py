@@ -7,6 +7,7 @@ tensors, transforms, autocast, broadcasts, dropout) takes the operator of _opera
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch.nn.attention.bias import CausalBias
 from keel._classes import takes_over
 from keel.torch import _name, _observe
 from keel.torch import _operator as operator
-from keel.torch._check import FLOATS, causal_of, check_no_tangent, check_number, check_tensor, refuse
+from keel.torch._check import FLOATS, autocasted, causal_of, check_no_tangent, check_number, check_tensor, refuse
 from keel.torch._short import sdpa as _short
 
 is_traced = torch.compiler.is_dynamo_compiling  # other tracers have their own type of tensor, or a mode
@@ -72,18 +73,22 @@ def _any(
         if is_causal:
             refuse(_OPERATION, "attn_mask", "no CausalBias with is_causal=True", "one")
         causal = causal_of(_OPERATION, "attn_mask", bias, query.shape[-2], key.shape[-2])
-    check_number(_OPERATION, "dropout_p", dropout_p)
+    dropout_p = check_number(_OPERATION, "dropout_p", dropout_p)
     if not 0.0 <= dropout_p <= 1.0:
         refuse(_OPERATION, "dropout_p", "from 0 to 1", dropout_p)
-    if scale is not None and not isinstance(scale, Tensor):
-        check_number(_OPERATION, "scale", scale)
+    if scale is not None:
+        scale = float(scale) if isinstance(scale, Tensor) else check_number(_OPERATION, "scale", scale)
+        if isinstance(scale, float) and not math.isfinite(scale):
+            refuse(_OPERATION, "scale", "a finite number", scale)
     if torch.is_autocast_enabled("cpu"):
-        query, key, value, attn_mask = (_autocasted(x) for x in (query, key, value, attn_mask))
+        query, key, value, attn_mask = (autocasted(x) for x in (query, key, value, attn_mask))
     _check_fit(query, key, value, attn_mask)
     if gqa:
         key, value = _with_equal_heads(query, key, value)
     query, key, value = _broadcast(query, key, value, 3 if gqa else 2)
 
+    if attn_mask is not None:
+        _check_mask(attn_mask, query.shape[:-1] + key.shape[-2:-1])
     shape = query.shape[:-1] + value.shape[-1:]
     if attn_mask is not None and query.dim() > 4 and attn_mask.dim() > 3:
         attn_mask = attn_mask.expand(query.shape[:-1] + key.shape[-2:-1]).reshape(
@@ -98,7 +103,7 @@ def _any(
 
     options: dict[str, Any] = {"mask": attn_mask, "causal": causal, "dropout": dropout_p}
     if scale is not None:
-        options["scale"] = float(scale)
+        options["scale"] = scale
     watched = _observe.observer is not None and not torch.compiler.is_compiling()
     flat = operator.flatten(_OPERATION, options)
     out, _, rows, counts = operator.attention(query, key, value, *flat, watched, None)
@@ -127,12 +132,20 @@ def _check_fit(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | No
     for name, x in (("key", key), ("value", value)):
         if x.dtype != query.dtype:
             refuse(_OPERATION, name, f"dtype {query.dtype} as in query", x.dtype, TypeError)
-    if attn_mask is not None and attn_mask.dtype not in (torch.bool, torch.float32, query.dtype):
-        refuse(_OPERATION, "attn_mask", f"dtype torch.bool, torch.float32 or {query.dtype}", attn_mask.dtype, TypeError)
+    dtypes = dict.fromkeys((torch.bool, torch.float32, query.dtype))
+    if attn_mask is not None and attn_mask.dtype not in dtypes:
+        refuse(_OPERATION, "attn_mask", f"dtype {' or '.join(map(str, dtypes))}", attn_mask.dtype, TypeError)
     if key.shape[-1] != query.shape[-1]:
         refuse(_OPERATION, "key", f"size {query.shape[-1]} of the last dimension as in query", key.shape[-1])
     if value.shape[-2] != key.shape[-2]:
         refuse(_OPERATION, "value", f"length {key.shape[-2]} as in key", value.shape[-2])
+
+
+def _check_mask(attn_mask: Tensor, full: torch.Size) -> None:
+    """That it broadcasts to the scores."""
+    at = len(full) - attn_mask.dim()
+    if at < 0 or any(size not in (1, whole) for size, whole in zip(attn_mask.shape, full[at:])):
+        refuse(_OPERATION, "attn_mask", f"a shape that broadcasts to {tuple(full)}", tuple(attn_mask.shape))
 
 
 def _with_equal_heads(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -142,7 +155,8 @@ def _with_equal_heads(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor
     heads = query.shape[-3]
     for name, x in (("key", key), ("value", value)):
         if x.shape[-3] == 0 or heads % x.shape[-3] != 0:
-            refuse(_OPERATION, name, f"a number of heads that divides the {heads} of query", x.shape[-3])
+            expected = f"a number of heads that divides the {heads} of query, with enable_gqa=True"
+            refuse(_OPERATION, name, expected, x.shape[-3])
     if key.shape[-3] == value.shape[-3]:
         return key, value
     return tuple(x.repeat_interleave(heads // x.shape[-3], -3) for x in (key, value))
@@ -153,16 +167,13 @@ def _broadcast(query: Tensor, key: Tensor, value: Tensor, keep: int) -> tuple[Te
     try:
         lead = torch.broadcast_shapes(query.shape[:-keep], key.shape[:-keep], value.shape[:-keep])
     except RuntimeError:
+        hint = ""
+        if keep == 2 and min(query.dim(), key.dim()) > 2 and query.shape[-3] % max(key.shape[-3], 1) == 0:
+            hint = "; enable_gqa=True serves heads in groups"
         refuse(
             _OPERATION,
             "key",
             f"batch dimensions of query, key and value that broadcast, query having {tuple(query.shape)}",
-            f"key {tuple(key.shape)} and value {tuple(value.shape)}",
+            f"key {tuple(key.shape)} and value {tuple(value.shape)}{hint}",
         )
     return tuple(x.expand(lead + x.shape[-keep:]) for x in (query, key, value))
-
-
-def _autocasted(x: Tensor | None) -> Tensor | None:
-    if x is None or not x.is_floating_point() or x.dtype == torch.float64:
-        return x
-    return x.to(torch.get_autocast_dtype("cpu"))
