@@ -59,7 +59,7 @@ environment() {
 # True if nothing that goes into the wheel is newer than it.
 wheel_is_current() {
   [[ -f $wheels/built ]] && [[ -z $(find python/CMakeLists.txt python/src python/keel include pyproject.toml \
-    CMakeLists.txt README.md LICENSE build/lib/libkeel.so -newer "$wheels/built" -print -quit) ]]
+    CMakeLists.txt README.md LICENSE python/NOTICE build/lib/libkeel.so -newer "$wheels/built" -print -quit) ]]
 }
 
 wheel() {
@@ -69,6 +69,13 @@ wheel() {
   "${pip[@]}" wheel --quiet --no-build-isolation --no-deps --no-index --wheel-dir "$wheels" \
     --config-settings=build-dir=build/python --config-settings=cmake.define.KEEL_PREBUILT="$PWD/build" . >"$log" 2>&1 ||
     fail "$(cat "$log")"
+  # The name of a wheel for many systems (manylinux), if it may have it; torch's own libraries are there when its part is imported.
+  if PATH="$PWD/$venv/bin:$PATH" "$venv/bin/python" -m auditwheel repair --exclude 'libtorch*' --exclude 'libc10*' \
+    --wheel-dir "$wheels/named" "$wheels"/keel-*.whl >"$log" 2>&1; then
+    rm "$wheels"/keel-*.whl
+    mv "$wheels"/named/keel-*.whl "$wheels"
+  fi
+  rm -rf "$wheels/named"
   "${pip[@]}" install --quiet --no-deps --no-index --force-reinstall "$wheels"/keel-*.whl >"$log" 2>&1 ||
     fail "$(cat "$log")"
   touch "$wheels/built"

@@ -15,7 +15,7 @@ from keel._options import TABLE, refuse_unknown
 class NumpyMaker:
     """Results for NumPy arrays, and for those of any other library that supports DLPack."""
 
-    def __init__(self, dtype: np.dtype) -> None:
+    def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype = dtype
         self.rows = np.dtype(np.float64 if dtype == np.float64 else np.float32)
 
@@ -77,13 +77,15 @@ def check_out_dtype(operation: str, dtype: Any, allowed: tuple[Any, Any]) -> Any
     return dtype
 
 
-def numpy_dtype(name: str) -> np.dtype:
+def numpy_dtype(name: str) -> np.dtype[Any]:
     """The NumPy dtype for one of Keel's names; bf16 needs ml_dtypes."""
+    kinds: dict[str, Any] = {"f64": np.float64, "f32": np.float32, "f16": np.float16, "bool": np.bool_, "i64": np.int64}
     if name == "bf16":
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype({"f64": np.float64, "f32": np.float32, "f16": np.float16, "bool": np.bool_, "i64": np.int64}[name])
+        kinds[name] = ml_dtypes.bfloat16
+    dtype: np.dtype[Any] = np.dtype(kinds[name])
+    return dtype
 
 
 def maker_for(operation: str, name: str, array: Any) -> tuple[NumpyMaker | TorchMaker, tuple[int, ...]]:

@@ -58,9 +58,9 @@ def _refuse_models() -> None:
 
         return asks
 
-    PreTrainedModel.get_correct_attn_implementation = asking(PreTrainedModel.get_correct_attn_implementation)
-    # It asks for the parts of a model, but only warns if the model itself cannot change.
-    PreTrainedModel.set_attn_implementation = asking(PreTrainedModel.set_attn_implementation)
+    # The second asks the first about the parts of a model, but only warns if the model itself cannot change.
+    for name in ("get_correct_attn_implementation", "set_attn_implementation"):
+        setattr(PreTrainedModel, name, asking(getattr(PreTrainedModel, name)))
 
 
 def _check_model(kind: type, implementation: Any) -> None:
@@ -69,8 +69,8 @@ def _check_model(kind: type, implementation: Any) -> None:
     if implementation in _names and not _goes_through_the_interface(kind):
         raise ValueError(
             f"[attention] attn_implementation: expected a model that uses transformers' AttentionInterface, "
-            f"got {kind.__name__} with {implementation!r}; make it with 'sdpa', if it has that, or 'eager', and call it "
-            "within keel.torch.replace(), which serves whatever calls torch's scaled_dot_product_attention"
+            f"got {kind.__name__} with {implementation!r}; make it with 'sdpa', if it has that, or 'eager', and call "
+            "it within keel.torch.replace(), which serves whatever calls torch's scaled_dot_product_attention"
         )
 
 
@@ -78,8 +78,8 @@ def _check_model(kind: type, implementation: Any) -> None:
 def _goes_through_the_interface(kind: Any) -> bool:
     """Whether all attention of a model's class does, as far as its flags and the source of its module tell.
 
-    Masks are as for "sdpa". A model that has no "sdpa" may still take them, if it says that it leaves masks alone, as it
-    must for "flex_attention"; another may add its own numbers to what it believes to be numbers.
+    Masks are as for "sdpa". A model that has no "sdpa" may still take them, if it says that it leaves masks alone, as
+    it must for "flex_attention"; another may add its own numbers to what it believes to be numbers.
     """
     leaves_masks_alone = kind._supports_attention_backend and kind._supports_flex_attn
     if not (kind._supports_sdpa or leaves_masks_alone):

@@ -13,7 +13,7 @@ WAYS = {"compiled": _short.compiled and _short.compiled.sdpa, "python": _short.s
 def short_path(request, monkeypatch):
     """Each of the two short paths of scaled_dot_product_attention in turn."""
     assert WAYS[request.param], "the package was built without torch: keel._torch is missing"
-    monkeypatch.setattr(_sdpa, "_short", WAYS[request.param])
+    monkeypatch.setattr(_sdpa, "short", WAYS[request.param])
     return request.param
 
 
@@ -21,7 +21,7 @@ def short_path(request, monkeypatch):
 def calls(monkeypatch):
     """The calls that reach Keel."""
     count = []
-    for module, name in ((_operator, "attention"), (_sdpa, "_short")):
+    for module, name in ((_operator, "attention"), (_sdpa, "short")):
         original = getattr(module, name)
 
         def counted(*arguments, original=original):

@@ -1,4 +1,4 @@
-"""attn_implementation="keel" over the architectures of transformers: equal to transformers' own attention, or refused."""
+"""attn_implementation="keel" over the architectures of transformers: equal to its own attention, or refused."""
 
 import functools
 
@@ -14,8 +14,8 @@ keel.transformers.register()
 transformers.logging.set_verbosity_error()
 
 FEW = (
-    "BertForMaskedLM BloomForCausalLM BartForConditionalGeneration Cohere2ForCausalLM FalconForCausalLM GPT2LMHeadModel "
-    "LlamaForCausalLM LongformerForMaskedLM MixtralForCausalLM ModernBertForMaskedLM Qwen3ForCausalLM "
+    "BertForMaskedLM BloomForCausalLM BartForConditionalGeneration Cohere2ForCausalLM FalconForCausalLM "
+    "GPT2LMHeadModel LlamaForCausalLM LongformerForMaskedLM MixtralForCausalLM ModernBertForMaskedLM Qwen3ForCausalLM "
     "T5ForConditionalGeneration"
 ).split()
 # A model without the interface would never call Keel. Under the mask of "sdpa" the first would see the future.

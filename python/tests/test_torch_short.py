@@ -315,7 +315,8 @@ def test_was_compiled_for_this_torch():
 
 def test_is_not_used_with_another_torch(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.12.1+cpu")
-    assert _short._compiled() is None
+    compiled, why = _short._compiled()
+    assert compiled is None and why == f"it was built for torch {_short.compiled.torch}, and this is 2.12.1"
 
 
 def test_the_profiler_names_it():

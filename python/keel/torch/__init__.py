@@ -2,8 +2,8 @@
 
 scaled_dot_product_attention   torch's own signature and meaning
 attention                      every option of Keel, with lse, statistics, and gradients for bias, scale and sinks
-replace                        routes an existing model's F.scaled_dot_product_attention through Keel; last_fallback says
-                               what it left to torch
+replace                        routes an existing model's F.scaled_dot_product_attention through Keel
+last_fallback                  says what it left to torch, and why
 Monitor                        watches the softmax of a model, per layer and head, while it trains or runs
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from operator import index
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from keel._classes import takes_over, what_is
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
-def refuse(operation: str, name: str, expected: str, got: Any, error: type[Exception] = ValueError) -> None:
+def refuse(operation: str, name: str, expected: str, got: Any, error: type[Exception] = ValueError) -> NoReturn:
     raise error(f"[{operation}] {name}: expected {expected}, got {got}")
 
 
@@ -97,21 +97,21 @@ def _check_tuple(operation: str, name: str, x: Any, lengths: tuple[int, ...], ex
 
 def _check_integer(operation: str, name: str, x: Any) -> int:
     """Python's integers, torch's symbolic ones, and NumPy's."""
-    integer = x if isinstance(x, (int, torch.SymInt)) else None  # as it is: index() would make a constant of a symbol
+    # As it is, for index() would make a constant of a symbol.
+    integer: Any = x if isinstance(x, (int, torch.SymInt)) else None
     if integer is None and not isinstance(x, Tensor):
         with contextlib.suppress(TypeError):
             integer = index(x)
     if integer is None or isinstance(x, bool) or not -(2**63) <= integer < 2**63:
         refuse(operation, name, "a 64-bit integer", repr(x), TypeError)
-    return integer
+    return integer  # type: ignore[no-any-return] # a symbol stands for an int
 
 
 def check_integers(operation: str, name: str, x: Any) -> Tensor:
-    if not isinstance(x, Tensor):
-        x = torch.as_tensor(x)
-    if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
-        refuse(operation, name, "integers", x.dtype, TypeError)
-    return x.to(torch.int64)
+    given: Tensor = x if isinstance(x, Tensor) else torch.as_tensor(x)
+    if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
+        refuse(operation, name, "integers", given.dtype, TypeError)
+    return given.to(torch.int64)
 
 
 def autocasted(x: Any) -> Any:

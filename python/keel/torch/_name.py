@@ -1,4 +1,4 @@
-"""Which function stands at torch.nn.functional.scaled_dot_product_attention: torch's own, or Keel's within replace()."""
+"""Which function torch.nn.functional.scaled_dot_product_attention is: torch's own, or Keel's within replace()."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ def take_back(function: Any) -> None:
 
 
 def torchs_own(*args: Any, **kwargs: Any) -> Any:
-    """torch's own function, under its own name: classes compare what they are called for with the function of that name.
-    Other threads may meanwhile miss the replacement, and then compute with torch."""
+    """torch's own function, under its own name: classes compare what they are asked for with the function of that name.
+    Other threads may meanwhile miss the replacement, and then compute with torch.
+    """
     global _calls
     if torch.compiler.is_compiling() or not _replacements:
         return torchs(*args, **kwargs)

@@ -59,7 +59,7 @@ def _routed(
     enable_gqa: bool = False,
 ) -> Any:
     if type(dropout_p) is float and dropout_p == 0.0 and _observe.observer is None and not _sdpa.is_traced():
-        out = _sdpa._short(query, key, value, attn_mask, is_causal, scale, enable_gqa)
+        out = _sdpa.short(query, key, value, attn_mask, is_causal, scale, enable_gqa)
         if out is not None:  # plain tensors, in no more time than without replace()
             return out
     why = _refusal(query, key, value, attn_mask, scale)
@@ -87,10 +87,10 @@ def replace(strict: bool = False) -> Iterator[None]:
     imported the function (`from torch.nn.functional import scaled_dot_product_attention`) keeps torch's.
     Shapes and arguments are torch's.
 
-    What Keel does not serve goes to torch's own: nested and sparse tensors, other devices and dtypes, classes with their
-    own __torch_function__ (CausalBias is served), torch.jit.script and torch.fx. `last_fallback()` says why the last
-    such call did. With strict=True they raise NotImplementedError instead; all but torch.jit.script, which does not call
-    anything.
+    What Keel does not serve goes to torch's own: nested and sparse tensors, other devices and dtypes, classes with
+    their own __torch_function__ (CausalBias is served), torch.jit.script and torch.fx. `last_fallback()` says why the
+    last such call did. With strict=True they raise NotImplementedError instead; all but torch.jit.script, which does
+    not call anything.
 
     >>> import keel.torch, torch
     >>> layer = torch.nn.MultiheadAttention(32, 4, batch_first=True)

@@ -8,6 +8,7 @@ tensors, transforms, autocast, broadcasts, dropout) takes the operator of _opera
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,11 +16,11 @@ from torch import Tensor
 from torch.nn.attention.bias import CausalBias
 
 from keel._classes import takes_over
-from keel.torch import _name, _observe
+from keel.torch import _name, _observe, _short
 from keel.torch import _operator as operator
 from keel.torch._check import FLOATS, autocasted, causal_of, check_no_tangent, check_number, check_tensor, refuse
-from keel.torch._short import sdpa as _short
 
+short: Callable[..., Tensor | None] = _short.sdpa
 is_traced = torch.compiler.is_dynamo_compiling  # other tracers have their own type of tensor, or a mode
 
 
@@ -48,7 +49,7 @@ def scaled_dot_product_attention(
     torch.Size([2, 8, 128, 64])
     """
     if not is_traced() and dropout_p == 0.0 and _observe.observer is None:
-        out = _short(query, key, value, attn_mask, is_causal, scale, enable_gqa)
+        out = short(query, key, value, attn_mask, is_causal, scale, enable_gqa)
         if out is not None:
             return out
     return _any(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
@@ -66,7 +67,8 @@ def _any(
         attn_mask = None
     if any(takes_over(torch, x) for x in (query, key, value, attn_mask)):  # classes that know torch's function
         mask = attn_mask if bias is None else bias
-        return _name.torchs_own(query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=gqa)
+        handed: Tensor = _name.torchs_own(query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=gqa)
+        return handed
     _check_kinds(query, key, value, attn_mask, {"is_causal": is_causal, "enable_gqa": gqa})
     causal: bool | str = is_causal
     if bias is not None:
@@ -104,11 +106,12 @@ def _any(
     options: dict[str, Any] = {"mask": attn_mask, "causal": causal, "dropout": dropout_p}
     if scale is not None:
         options["scale"] = scale
-    watched = _observe.observer is not None and not torch.compiler.is_compiling()
+    observer = None if torch.compiler.is_compiling() else _observe.observer
     flat = operator.flatten(_OPERATION, options)
-    out, _, rows, counts = operator.attention(query, key, value, *flat, watched, None)
-    if watched:
-        _observe.observer(rows, counts)
+    out: Tensor
+    out, _, rows, counts = operator.attention(query, key, value, *flat, observer is not None, None)
+    if observer is not None:
+        observer(rows, counts)
     return out.reshape(shape)
 
 
@@ -159,7 +162,8 @@ def _with_equal_heads(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor
             refuse(_OPERATION, name, expected, x.shape[-3])
     if key.shape[-3] == value.shape[-3]:
         return key, value
-    return tuple(x.repeat_interleave(heads // x.shape[-3], -3) for x in (key, value))
+    key, value = (x.repeat_interleave(heads // x.shape[-3], -3) for x in (key, value))
+    return key, value
 
 
 def _broadcast(query: Tensor, key: Tensor, value: Tensor, keep: int) -> tuple[Tensor, ...]:
