@@ -133,7 +133,7 @@ ForwardWork plan_forward(const Problem& p, const Gpu& gpu, std::vector<std::stri
     if (reasons != nullptr) reasons->push_back(concat(text...));
   };
   ForwardWork work;
-  describe(p, work.call);
+  work.call = Call(p);
   work.heads = {p.outputs.heads.data(), p.outputs.saturation_threshold};
   if (const std::string reason = unfit(p, gpu); !reason.empty()) {
     because("the plain kernel, which serves everything: ", reason);
