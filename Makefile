@@ -30,8 +30,9 @@ test: build  ## build, then run every test
 	@ctest --preset release --progress -j $(JOBS)
 	@SETUP=$(SETUP) scripts/python.sh test
 
-test-all: test clang static  ## make test, make clang and make static, and build Keel as part of another project
+test-all: test clang static  ## make test, make clang and make static, build Keel as part of another project, run the deep tests
 	@ctest --preset release --build-config Deep --label-regex deep
+	@SETUP=$(SETUP) scripts/python.sh deep
 
 wheel: build  ## build the Python wheel into build/wheel
 	@SETUP=$(SETUP) scripts/python.sh wheel

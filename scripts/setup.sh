@@ -13,6 +13,7 @@ build=(g++ cmake ninja-build pkg-config git)
 library=(libhwy-dev libtbb-dev)
 program=(libcli11-dev nlohmann-json3-dev libfmt-dev)
 training=(libopenblas-dev node-d3)
+machines=(libopenmpi-dev openmpi-bin)
 tests=(libgtest-dev libgmock-dev python3 python3-venv python3-dev abigail-tools)
 dev=(clang clang-format clang-tidy libclang-rt-dev valgrind)
 cross=(g++-aarch64-linux-gnu)
@@ -28,7 +29,7 @@ packages=("${build[@]}" "${library[@]}" "${program[@]}")
 if [[ ${1:-} == install ]]; then
   shift
 else
-  packages+=("${training[@]}" "${tests[@]}")
+  packages+=("${training[@]}" "${machines[@]}" "${tests[@]}")
 fi
 for group in "$@"; do
   case $group in

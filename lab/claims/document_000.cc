@@ -196,13 +196,15 @@ std::vector<Claim> claims_000() {
              Spread{m, "", true}.text(), rule(at_most(m, kTiny))};
        }},
       {"000-stops", "ablation", "A saturated attention block stops learning.",
-       "right answers: 1 in 16, in a block whose rows begin one-hot",
+       "no run converges, right answers: 1 in 16",
        [](Evidence& e) {
-         const auto &m = e("ablation.saturated.accuracy"), &rows = e("ablation.saturated.start.saturated");
-         const auto& learned = e("ablation.saturated.reached");
-         Judgement j{fmt::format("{} right, {} of runs converge; {} of rows begin with a weight above 0.99",
-                                 percent(m.value), percent(learned.value), percent(rows.value)),
-                     Spread{m, "", true}.text(), rule(agrees(m, 1.0 / 16, kAbout))};
+         const auto &right = e("ablation.saturated.accuracy"), &rows = e("ablation.saturated.start.saturated"),
+                    &reached = e("ablation.saturated.reached");
+         Judgement j =
+             judge({{"that no run converges", percent(reached.value) + " of runs", at_most(reached, kTiny)},
+                    {"that answers stay at chance", percent(right.value) + " right", agrees(right, 1.0 / 16, kAbout)}},
+                   {right, "right answers", true}, {.before = "stopping means "});
+         j.measured += fmt::format("; {} of rows begin with a weight above 0.99", percent(rows.value));
          if (at_least(rows, kOneHot) != Truth::yes)
            j.verdict = {Ruling::undecided, "the block does not begin saturated"};
          return j;

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <thread>
 
 #include "cli/common/arguments.h"
 #include "cli/common/interrupt.h"
@@ -12,7 +13,9 @@
 #include "cli/common/progress.h"
 #include "cli/common/terminal.h"
 #include "io/file.h"
+#include "lab/cli/calling.h"
 #include "lab/cli/commands.h"
+#include "lab/cli/plot.h"
 #include "lab/cli/say.h"
 #include "lab/experiment.h"
 #include "lab/folder.h"
@@ -28,14 +31,16 @@ using lab::Record;
 
 constexpr const char* kExamples =
     "Examples:\n"
-    "  keel lab                      all experiments, about three minutes\n"
+    "  keel lab                      all experiments, in less than five minutes on two cores\n"
+    "  keel lab --open               and the report in a browser\n"
     "  keel lab list                 what each of them answers\n"
     "  keel lab variance entropy     two of them\n"
     "  keel lab claims --json        every claim with its verdict, as data\n"
     "  keel lab --full --out thorough\n"
     "  keel lab playground --out DIR the report's live figures as a page of their own\n"
+    "  keel lab break --blind        find the line that is broken\n"
     "  keel lab break no-scale       break one line, predict, and see\n"
-    "  keel lab translate            seven kinds of attention in one translation model, about 3 minutes\n"
+    "  keel lab translate            eleven models that translate: the whole comparison, about 3 minutes\n"
     "  keel lab translate --say \"the third of may at half past three\" --arm additive\n"
     "\n"
     "DIR gets index.html (one page that needs no network), one JSON file per experiment and one CSV\n"
@@ -70,6 +75,8 @@ class Lab {
         ->type_name("DIR")
         ->capture_default_str()
         ->check(kNotEmpty);
+    command.add_flag("--open", open_, "Open the report when it is there");
+    command.add_flag("--plots,!--no-plots", plots_, "Draw curves in the terminal; by default for experiments by name");
     auto* json = command.add_flag("--json", json_, "Print results as JSON");
     command.add_flag("-q,--quiet", quiet_, "Print nothing")->excludes(json);
     command
@@ -97,6 +104,7 @@ class Lab {
       throw CLI::ValidationError("--threads", fmt::format("expected at least 0, got {}", settings_.threads));
     }
     take_options();
+    const std::string opener = open_ ? page_opener() : "";
     if (what_ == std::vector<std::string>{"list"}) return list();
     if (what_ == std::vector<std::string>{"playground"}) return write_playground();
     if (!say_.empty()) return say({settings_, say_, out_, json_, quiet_});
@@ -104,6 +112,7 @@ class Lab {
     const std::vector<const Experiment*> chosen = claims ? named({}) : named(what_);
     const lab::Folder folder(out_);
     const std::vector<Record> records = run(chosen, folder, /*again=*/!claims);
+    if (open_) open_page(opener, folder.report_path());
     if (quiet_) return;
     if (claims) {
       print_claims(records);
@@ -131,7 +140,8 @@ class Lab {
     if (settings_.options.empty() && say_.empty()) return;
     if (what_ != std::vector<std::string>{"translate"}) {
       const std::string option = say_.empty() ? "--" + settings_.options.begin()->first : "--say";
-      throw CLI::ValidationError(option, "expected only 'translate' with it, as in keel lab translate " + option);
+      throw CLI::ValidationError(
+          option, fmt::format("expected only 'translate' with it, as in {} lab translate {}", keel_command(), option));
     }
     lab::translate::TranslateOptions{settings_};
     lab::translate::TranslateOptions::take_digests(settings_);
@@ -209,7 +219,9 @@ class Lab {
     double total = 0, done = 0;
     for (const Experiment* e : due) total += cost(e);
     const InterruptGuard guard;
-    Progress progress(!quiet_);
+    const int threads =
+        settings_.threads > 0 ? settings_.threads : static_cast<int>(std::thread::hardware_concurrency());
+    Progress progress(!quiet_, total / std::max(threads, 1));
     std::size_t finished = 0;
     for (const Experiment* e : due) {
       Observer observer(progress, e->name(), done / total, (done + cost(e)) / total);
@@ -303,6 +315,7 @@ class Lab {
         for (const std::string& finding : part->findings) fmt::print("  {}\n", wrapped(finding, 98, 2));
       }
       fmt::print("\n");
+      if (plots_) print_plots(record);
     }
     const std::vector<lab::Entry> ledger = lab::ledger(records);
     for (const auto& [ruling, title] : {std::pair{lab::Ruling::does_not_hold, "Does not hold"},
@@ -324,14 +337,26 @@ class Lab {
     }
     print_counts(ledger);
     if (what_.empty()) print_shortened(records);
-    fmt::print("Report: {}\n", folder.report_path());
+    fmt::print("Report: {}\n", linked(folder.report_path()));
+  }
+
+  static void print_plots(const Record& record) {
+    for (const lab::Findings* part : record.result.parts()) {
+      for (const lab::Figure& figure : part->figures) {
+        const Picture picture = draw(figure, {});
+        if (picture.empty()) continue;  // a table or bars: in the report
+        fmt::print("  {}\n", bold(figure.title));
+        for (const std::string& line : picture) fmt::print("  {}\n", line);
+        fmt::print("\n");
+      }
+    }
   }
 
   static void print_shortened(const std::vector<Record>& records) {
     for (const Record& r : records) {
       if (!r.settings.short_form) continue;
       fmt::print("The comparison of {0} is a short one. The whole, in minutes: {1} lab {0}\n", r.experiment->name(),
-                 "keel");
+                 keel_command());
     }
   }
 
@@ -340,7 +365,7 @@ class Lab {
   std::map<std::string, std::string> options_;
   std::string say_;
   std::string seed_, repeats_, out_ = "lab-report";
-  bool json_ = false, quiet_ = false;
+  bool json_ = false, quiet_ = false, open_ = false, plots_ = true;
 };
 
 }  // namespace

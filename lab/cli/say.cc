@@ -72,6 +72,16 @@ Json to_json(const Said& said, const Arm& arm, const std::string& page) {
           {"page", page}};
 }
 
+// On stderr, since the translation goes on without them.
+void warn(const std::vector<std::string>& unknown) {
+  if (unknown.empty()) return;
+  std::string words;
+  for (const std::string& word : unknown) words += (words.empty() ? "'" : ", '") + word + "'";
+  complain(fmt::format("--say: expected words of the training sentences, got {}; expect anything where {} {}", words,
+                       unknown.size() == 1 ? "it" : "they", unknown.size() == 1 ? "stands" : "stand")
+               .c_str());
+}
+
 TrainedArm obtain(const SayRequest& request, const Arm& arm, const std::string& path) {
   const lab::Work work(request.settings);
   Json run = lab::identity(*lab::find_experiment("translate"), request.settings);
@@ -102,6 +112,7 @@ void say(const SayRequest& request) {
   const lab::Folder folder(request.folder);
   const TrainedArm trained = obtain(request, arm, fmt::format("{}/translate-{}.safetensors", request.folder, arm.id));
   const Said said = say(trained, request.sentence);
+  if (!request.quiet) warn(said.unknown);
   const std::string page = fmt::format("{}/translate-say.html", request.folder);
   const std::string source = joined(words_of(request.sentence)), target = joined(said.translation);
   std::vector<lab::Figure> figures;
@@ -118,7 +129,6 @@ void say(const SayRequest& request) {
   }
   if (request.quiet) return;
   fmt::print("{}\n", bold(target));
-  for (const std::string& word : said.unknown) fmt::print("  '{}' is not in the vocabulary\n", word);
   if (said.weights.empty())
     fmt::print("\n{} has no attention, so there is no heatmap\n", arm.name);
   else

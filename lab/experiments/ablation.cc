@@ -109,7 +109,7 @@ void record_against_scaled(Result& result, const std::string& arm, const std::ve
 // A block whose rows begin one-hot, which unscaled ones at these d_k do not: scores of this standard deviation, as
 // unscaled ones have at d_k = kSaturation².
 constexpr std::int64_t kSaturatedSize = 64;
-constexpr double kSaturation = 128;
+constexpr double kSaturation = 256;
 
 void train_saturated(Work& work, double share, Result& result) {
   const std::vector<double> rates = {3e-3, 1e-2, 3e-2, 1e-1};

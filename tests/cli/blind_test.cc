@@ -134,6 +134,17 @@ TEST(Blind, AWrongGuessAHintAndARightGuessLeadToTheLineTheFixAndARunWithIt) {
   EXPECT_EQ(again.status(), 0);
 }
 
+TEST(OnATerminal, TheReportIsALinkAndProgressHasAnEstimateFromTheStart) {
+  const TemporaryFolder folder;
+  Terminal terminal(folder, {"lab", "variance", "--no-plots"});
+  const std::string shown = terminal.rest();
+  EXPECT_THAT(shown, testing::ContainsRegex(" %  variance  about [0-9]+:[0-9][0-9]"));
+  EXPECT_THAT(shown, testing::ContainsRegex(" %  variance  [0-9]+:[0-9][0-9] left"));
+  const std::string address = "file://" + folder.path() + "/lab-report/index.html";
+  EXPECT_THAT(shown, HasSubstr("\x1b]8;;" + address + "\x1b\\lab-report/index.html\x1b]8;;\x1b\\"));
+  EXPECT_EQ(terminal.status(), 0);
+}
+
 TEST(Blind, WithoutASeedOffersWhatWasNotFoundYet) {
   const TemporaryFolder folder;
   std::string notebook = "date\tbreak\tquestion\tsaid\twas\n";
