@@ -12,12 +12,14 @@
 #include "cli/common/program.h"
 #include "cli/common/progress.h"
 #include "cli/common/terminal.h"
+#include "io/file.h"
 #include "lab/cli/calling.h"
 #include "lab/cli/commands.h"
 #include "lab/cli/plot.h"
 #include "lab/cli/say.h"
 #include "lab/experiment.h"
 #include "lab/folder.h"
+#include "lab/report/report.h"
 #include "lab/translate/options.h"
 
 namespace keel::cli {
@@ -35,6 +37,7 @@ constexpr const char* kExamples =
     "  keel lab variance entropy     two of them\n"
     "  keel lab claims --json        every claim with its verdict, as data\n"
     "  keel lab --full --out thorough\n"
+    "  keel lab playground --out DIR the report's live figures as a page of their own\n"
     "  keel lab break --blind        find the line that is broken\n"
     "  keel lab break no-scale       break one line, predict, and see\n"
     "  keel lab translate            eleven models that translate: the whole comparison, about 3 minutes\n"
@@ -59,7 +62,7 @@ class Observer : public lab::Observer {
 class Lab {
  public:
   void add_to(CLI::App& command) {
-    command.add_option("what", what_, "Experiments by name; or 'list', or 'claims'")->type_name("NAME");
+    command.add_option("what", what_, "Experiments by name; or 'list', 'claims' or 'playground'")->type_name("NAME");
     command.add_flag("--full", settings_.full, "The thorough profile: more repeats, longer training");
     command.add_option("--seed", seed_, "Seed of the random numbers")->type_name("N")->check(kNotEmpty);
     command.add_option("--repeats", repeats_, "Overrides the profile's number of repeats, at least 2")
@@ -103,6 +106,7 @@ class Lab {
     take_options();
     const std::string opener = open_ ? page_opener() : "";
     if (what_ == std::vector<std::string>{"list"}) return list();
+    if (what_ == std::vector<std::string>{"playground"}) return write_playground();
     if (!say_.empty()) return say({settings_, say_, out_, json_, quiet_});
     const bool claims = what_ == std::vector<std::string>{"claims"};
     const std::vector<const Experiment*> chosen = claims ? named({}) : named(what_);
@@ -166,11 +170,17 @@ class Lab {
     }
     for (const std::string& name : names) {
       if (lab::find_experiment(name) == nullptr) {
-        throw CLI::ValidationError("what",
-                                   fmt::format("expected one of {}or list or claims alone, got '{}'", known, name));
+        throw CLI::ValidationError(
+            "what", fmt::format("expected one of {}or list, claims or playground alone, got '{}'", known, name));
       }
     }
     return chosen;
+  }
+
+  void write_playground() const {
+    const lab::Folder folder(out_);
+    io::write_file(folder.report_path(), lab::playground_page());
+    if (!quiet_) fmt::print("Playground: {}\n", folder.report_path());
   }
 
   void list() const {

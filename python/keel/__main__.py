@@ -10,8 +10,8 @@ def main() -> None:
     program = Path(__file__).parent / "bin" / "keel"
     if not program.is_file():
         sys.exit(
-            f"keel: expected the program at {program}, got none: this package was built where the program's Debian packages "
-            "(libcli11-dev, nlohmann-json3-dev, libfmt-dev, libopenblas-dev) were missing"
+            f"keel: expected the program at {program}, got none: this package was built without the program's Debian "
+            "packages (libcli11-dev, nlohmann-json3-dev, libfmt-dev, libopenblas-dev)"
         )
     # What keel prints of itself can then be pasted.
     called = Path(sys.argv[0]).name

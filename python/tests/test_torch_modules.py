@@ -7,9 +7,8 @@ import warnings
 import pytest
 
 torch = pytest.importorskip("torch")
-from torch import nn  # noqa: E402
-
 from keel.torch import MultiHeadAttention, ScaledDotProductAttention  # noqa: E402
+from torch import nn  # noqa: E402
 
 
 def tensors(*sizes, seed=0):
@@ -122,16 +121,24 @@ def test_dropout_is_for_training():
     "make, message",
     [
         (lambda: ScaledDotProductAttention(score="cosine"), r"score: expected one of scaled, dot, .* got 'cosine'"),
-        (lambda: ScaledDotProductAttention(temperature=-1), r"temperature: expected None, 'learned' or a positive number"),
+        (
+            lambda: ScaledDotProductAttention(temperature=-1),
+            r"temperature: expected None, 'learned' or a positive number",
+        ),
         (lambda: ScaledDotProductAttention(temperature="warm"), r"temperature: expected"),
         (lambda: ScaledDotProductAttention(temperature="learned"), r"d_k: expected the size of a head"),
-        (lambda: ScaledDotProductAttention(score="additive", d_k=4, temperature=2.0), r"temperature: expected None with"),
+        (
+            lambda: ScaledDotProductAttention(score="additive", d_k=4, temperature=2.0),
+            r"temperature: expected None with",
+        ),
         (lambda: ScaledDotProductAttention(dropout=1.0), r"dropout: expected a number in \[0, 1\)"),
         (lambda: MultiHeadAttention(10, 3), r"num_heads: expected a divisor of embed_dim 10"),
         (lambda: ScaledDotProductAttention()(*tensors((4, 8), (4, 8), (4, 8))), r"q: expected \(B, N, D\)"),
         (lambda: MultiHeadAttention(8, 2)(torch.zeros(4, 8)), r"query: expected \(B, N, D\), got \(4, 8\)"),
         (
-            lambda: ScaledDotProductAttention()(*tensors((1, 4, 8), (1, 4, 8), (1, 4, 8)), mask=torch.ones(4, 4).long()),
+            lambda: ScaledDotProductAttention()(
+                *tensors((1, 4, 8), (1, 4, 8), (1, 4, 8)), mask=torch.ones(4, 4).long()
+            ),
             r"mask: expected bool, or numbers to add to the scores, got torch.int64",
         ),
     ],

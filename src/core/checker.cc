@@ -7,8 +7,10 @@ namespace {
 
 // The same elements at the same addresses.
 bool same(const Layout& a, const Layout& b) {
-  bool equal = a.base == b.base && a.item == b.item && a.rank == b.rank && a.shape == b.shape;
-  for (int i = 0; i < a.rank; ++i) equal = equal && (a.shape[i] <= 1 || a.strides[i] == b.strides[i]);
+  bool equal = a.base == b.base && a.item == b.item && a.rank == b.rank;
+  for (int i = 0; equal && i < a.rank; ++i) {
+    equal = a.shape[i] == b.shape[i] && (a.shape[i] <= 1 || a.strides[i] == b.strides[i]);
+  }
   return equal;
 }
 

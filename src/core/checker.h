@@ -38,26 +38,18 @@ class Checker {
   // be exactly this view.
   template <std::size_t Rank, class Pointer>
   void input(const char* name, const BasicView<Rank, Pointer>& view, const char* in_place = nullptr) {
-    const Span span = storage(name, view, device_);
-    memory_.push_back({name, layout_of(view), span, false, in_place});
+    remember(name, view, device_, false).in_place = in_place;
   }
 
   // The same for a view that is written: its elements must not overlap. Dimensions with stride 0 are summed over if
   // `reduces` is set, and rejected otherwise.
   template <std::size_t Rank>
   void output(const char* name, const BasicView<Rank, void*>& view, bool reduces = false) {
-    const Span span = storage(name, view, device_);
-    Layout layout = layout_of(view);
-    if (reduces) {
-      for (std::size_t i = 0; i < Rank; ++i) {
-        if (layout.strides[i] == 0 && layout.shape[i] > 1) layout.shape[i] = 1;
-      }
-    }
-    if (!has_distinct_elements(layout)) {
+    const Memory& memory = remember(name, view, device_, true);
+    if (!has_distinct_elements(memory.layout, reduces)) {
       refuse(name, ": expected strides that keep elements apart, got ", text_of(view.strides), " for shape ",
              text_of(view.shape));
     }
-    memory_.push_back({name, layout, span, true});
   }
 
   template <std::size_t Rank, class Pointer>
@@ -105,17 +97,18 @@ class Checker {
   void list(const char* name, const ListView& values) {
     dtype(name, values, {DType::i64});
     if (values.data == nullptr) refuse(name, ": expected a pointer to ", values.size(), " values, got null");
-    const Span span = storage(name, values, values.device == Device{} ? values.device : device_);
-    aligned(name, layout_of(values), values.dtype);  // explain() reads them too
-    memory_.push_back({name, layout_of(values), span, false});
+    const Memory& memory = remember(name, values, values.device == Device{} ? values.device : device_, false);
+    aligned(name, memory.layout, values.dtype);  // explain() reads them too
   }
 
   // A list that is written.
   template <class T>
   void written_list(const char* name, std::span<T> values) {
     const auto base = reinterpret_cast<std::uintptr_t>(values.data());
-    const Layout layout = {base, static_cast<std::int64_t>(sizeof(T)), 1, {std::ssize(values)}, {1}};
-    memory_.push_back({name, layout, {base, values.size_bytes()}, true});
+    memory_.push_back({.name = name,
+                       .layout = {.base = base, .item = static_cast<std::int64_t>(values.size_bytes())},
+                       .span = {base, values.size_bytes()},
+                       .written = true});
   }
 
   // No output may share memory with another output or an input, except an input that it may replace.
@@ -130,8 +123,10 @@ class Checker {
     const char* in_place = nullptr;
   };
 
+  // Checks a view's sizes, extent, alignment and pointer, and keeps where it is for check_memory(): views must outlive
+  // the checker.
   template <std::size_t Rank, class Pointer>
-  Span storage(const char* name, const BasicView<Rank, Pointer>& view, const Device& device) const {
+  Memory& remember(const char* name, const BasicView<Rank, Pointer>& view, const Device& device, bool written) {
     if (view.device != device) {
       refuse(name, ": expected an array on ", text_of(device), " like the first tensor, got one on ",
              text_of(view.device));
@@ -152,14 +147,15 @@ class Checker {
       refuse(name, ": expected elements within 2^60 bytes, got shape ", text_of(view.shape), " with strides ",
              text_of(view.strides));
     }
-    if (pointers_ == Pointers::ignored || is_empty(layout)) return extent.span;
+    Memory& memory = memory_.emplace_back(name, layout, extent.span, written, nullptr);
+    if (pointers_ == Pointers::ignored || is_empty(layout)) return memory;
     if (view.data == nullptr) refuse(name, ": expected a pointer to data of shape ", text_of(view.shape), ", got null");
     aligned(name, layout, view.dtype);
-    return extent.span;
+    return memory;
   }
 
   void aligned(const char* name, const Layout& layout, DType dtype_of_view) const {
-    const std::uintptr_t past = layout.base % static_cast<std::uintptr_t>(layout.item);
+    const std::uintptr_t past = layout.base & static_cast<std::uintptr_t>(layout.item - 1);  // a power of two
     if (past == 0) return;
     refuse(name, ": expected data aligned to the ", layout.item, " bytes of ", name_of(dtype_of_view),
            ", got an address ", past, " bytes past that");

@@ -94,7 +94,7 @@ std::int64_t count(const Layout& layout) {
   return product;
 }
 
-bool has_distinct_elements(const Layout& layout) {
+bool has_distinct_elements(const Layout& layout, bool reduces) {
   if (is_empty(layout)) return true;
   struct Dimension {
     std::int64_t stride = 0, steps = 0;
@@ -104,7 +104,7 @@ bool has_distinct_elements(const Layout& layout) {
   std::sort(dims.begin(), dims.end(), [](const Dimension& a, const Dimension& b) { return a.stride < b.stride; });
   std::int64_t reached = 0;  // fits, as the extent does
   for (const Dimension& dim : dims) {
-    if (dim.steps == 0) continue;
+    if (dim.steps == 0 || (reduces && dim.stride == 0)) continue;
     if (dim.stride <= reached) return false;
     reached += dim.stride * dim.steps;
   }

@@ -8,23 +8,19 @@
 namespace keel {
 
 // Where the elements of a view are: `rank` dimensions of `shape` elements, `strides` elements apart, from address
-// `base`.
+// `base`. Sizes and strides are the view's own, which must outlive it.
 struct Layout {
   std::uintptr_t base = 0;
   std::int64_t item = 1;  // bytes per element
   int rank = 0;
-  std::array<std::int64_t, 4> shape{};
-  std::array<std::int64_t, 4> strides{};
+  const std::int64_t* shape = nullptr;
+  const std::int64_t* strides = nullptr;
 };
 
 template <std::size_t Rank, class Pointer>
 Layout layout_of(const BasicView<Rank, Pointer>& view) {
-  Layout layout{reinterpret_cast<std::uintptr_t>(view.data), size_of(view.dtype), static_cast<int>(Rank), {}, {}};
-  for (std::size_t i = 0; i < Rank; ++i) {
-    layout.shape[i] = view.shape[i];
-    layout.strides[i] = view.strides[i];
-  }
-  return layout;
+  return {reinterpret_cast<std::uintptr_t>(view.data), size_of(view.dtype), static_cast<int>(Rank), view.shape.data(),
+          view.strides.data()};
 }
 
 [[nodiscard]] bool is_empty(const Layout& layout);
@@ -33,8 +29,9 @@ Layout layout_of(const BasicView<Rank, Pointer>& view) {
 [[nodiscard]] std::int64_t count(const Layout& layout);
 
 // Whether no two elements overlap. Exact for layouts whose dimensions nest (each stride steps over all that
-// the smaller ones reach), which every slice, transpose or reshape of an array is; others count as overlapping.
-[[nodiscard]] bool has_distinct_elements(const Layout& layout);
+// the smaller ones reach), which every slice, transpose or reshape of an array is; others count as overlapping. If the
+// view `reduces`, what is written along a stride of 0 is a sum, and one element.
+[[nodiscard]] bool has_distinct_elements(const Layout& layout, bool reduces = false);
 
 // The bytes that a view spans, from first to last: [low, low + size). Everything if it does not fit.
 struct Span {
@@ -58,10 +55,14 @@ inline bool are_apart(const Span& a, const Span& b) {
 [[nodiscard]] bool share_memory(const Layout& a, const Layout& b);
 
 // Strides that are never followed may be any number, and were not checked: those of a view that is not given, and along
-// dimensions of size 0 or 1. They become those of a contiguous array, so that no offset computed from them overflows.
+// dimensions of size 0 or 1. They become 0, or 1 along the last dimension, so that no offset computed from them
+// overflows.
 template <std::size_t Rank, class Pointer>
 void tidy(BasicView<Rank, Pointer>& view) {
-  if (!view.given()) view = {};
+  if (!view.given()) {
+    view.strides = {};
+    return;
+  }
   for (std::size_t i = 0; i < Rank; ++i) {
     if (view.shape[i] <= 1) view.strides[i] = i + 1 == Rank ? 1 : 0;
   }

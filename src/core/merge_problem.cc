@@ -101,7 +101,8 @@ MergeProblem make_merge_problem(std::span<const Partial> parts, const MutableTen
   if (threads < 0) check.refuse("threads: expected at least 0, got ", threads);
   check.check_memory();
 
-  MergeProblem problem{{parts.begin(), parts.end()}, out, outputs, threads, stream, count(layout_of(parts.front().lse))};
+  MergeProblem problem{{parts.begin(), parts.end()},       out, outputs, threads, stream,
+                       count(layout_of(parts.front().lse))};
   tidy(problem.out);
   for (const RowStatistic& statistic : kStatistics) tidy(problem.outputs.*statistic.result);
   for (Partial& part : problem.parts) {

@@ -88,22 +88,23 @@ std::int64_t whole_rows(Checker& check, const char* name, std::int64_t first, st
 
 void check_sequences(Checker& check, Problem& p) {
   const Options& o = p.options;
-  p.sequences = {.batch = p.batch,
-                 .n_q = p.n_q,
-                 .n_k = p.n_k,
-                 .first_query = o.origin.query,
-                 .first_key = o.origin.key,
-                 .whole_q = whole_rows(check, "query", o.origin.query, o.origin.n_q, p.n_q),
-                 .whole_k = whole_rows(check, "key", o.origin.key, o.origin.n_k, p.n_k),
-                 .q_lengths = o.q_lengths,
-                 .k_lengths = o.k_lengths,
-                 .q_offsets = o.q_offsets,
-                 .k_offsets = o.k_offsets,
-                 .top_left = o.causal == Causal::top_left,
-                 .window_left = o.window.left,
-                 .window_right = o.causal == Causal::none ? o.window.right : 0};
-  check_lengths(check, "q_lengths", o.q_lengths, p.batch, p.sequences.whole_q);
-  check_lengths(check, "k_lengths", o.k_lengths, p.batch, p.sequences.whole_k);
+  Sequences& s = p.sequences;  // field by field: a copy of the whole would wait for each store
+  s.batch = p.batch;
+  s.n_q = p.n_q;
+  s.n_k = p.n_k;
+  s.first_query = o.origin.query;
+  s.first_key = o.origin.key;
+  s.whole_q = whole_rows(check, "query", o.origin.query, o.origin.n_q, p.n_q);
+  s.whole_k = whole_rows(check, "key", o.origin.key, o.origin.n_k, p.n_k);
+  s.q_lengths = o.q_lengths;
+  s.k_lengths = o.k_lengths;
+  s.q_offsets = o.q_offsets;
+  s.k_offsets = o.k_offsets;
+  s.top_left = o.causal == Causal::top_left;
+  s.window_left = o.window.left;
+  s.window_right = o.causal == Causal::none ? o.window.right : 0;
+  check_lengths(check, "q_lengths", o.q_lengths, p.batch, s.whole_q);
+  check_lengths(check, "k_lengths", o.k_lengths, p.batch, s.whole_k);
   if (o.q_offsets.empty() && o.k_offsets.empty()) return;
   if (o.q_offsets.size() != o.k_offsets.size()) {
     check.refuse("k_offsets: expected as many offsets as in q_offsets (", o.q_offsets.size(), "), got ",
@@ -112,8 +113,8 @@ void check_sequences(Checker& check, Problem& p) {
   if (!o.q_lengths.empty()) check.refuse("q_lengths: expected none with q_offsets, got ", o.q_lengths.size());
   if (!o.k_lengths.empty()) check.refuse("k_lengths: expected none with k_offsets, got ", o.k_lengths.size());
   if (p.batch != 1) check.refuse("q_offsets: expected batch 1 for a packed batch, got ", p.batch);
-  check_offsets(check, "q_offsets", o.q_offsets, p.sequences.whole_q);
-  check_offsets(check, "k_offsets", o.k_offsets, p.sequences.whole_k);
+  check_offsets(check, "q_offsets", o.q_offsets, s.whole_q);
+  check_offsets(check, "k_offsets", o.k_offsets, s.whole_k);
 }
 
 void check_scale(Checker& check, Problem& p) {
@@ -213,15 +214,12 @@ void check_outputs(Checker& check, const Problem& p) {
 }
 
 // Everything about a call except what it writes.
-Problem check_inputs(Checker& check, const TensorView& q, const TensorView& k, const TensorView& v,
-                     const Options& options) {
-  Problem p{.q = q, .k = k, .v = v, .out = {}, .options = options, .outputs = {}, .device = q.device};
+void check_inputs(Checker& check, Problem& p) {
   check_tensors(check, p);
   check_masks(check, p);
   check_sequences(check, p);
   check_scale(check, p);
   check_rest(check, p);
-  return p;
 }
 
 }  // namespace
@@ -229,9 +227,8 @@ Problem check_inputs(Checker& check, const TensorView& q, const TensorView& k, c
 Problem make_problem(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
                      const Options& options, const Outputs& outputs, Pointers pointers) {
   Checker check("attention", pointers, q.device);
-  Problem p = check_inputs(check, q, k, v, options);
-  p.out = out;
-  p.outputs = outputs;
+  Problem p(q, k, v, out, options, outputs);
+  check_inputs(check, p);
   check.dtype("out", out, {p.dtype, accumulation_dtype(p.dtype)});
   check.output("out", out);
   check.shape<4>("out", out, {p.batch, p.q_heads, p.n_q, p.d_v}, "(B, H_q, N_q, d_v)");
@@ -247,12 +244,15 @@ Problem make_problem(const TensorView& q, const TensorView& k, const TensorView&
 BackwardProblem make_backward_problem(const BackwardInputs& in, const Gradients& gradients, const Options& options,
                                       Pointers pointers) {
   Checker check("attention_backward", pointers, in.q.device);
-  BackwardProblem b{.forward = check_inputs(check, in.q, in.k, in.v, options),
+  const MutableTensorView out = {const_cast<void*>(in.out.data), in.out.dtype, in.out.shape, in.out.strides,
+                                 in.out.device};
+  BackwardProblem b{.forward = Problem(in.q, in.k, in.v, out, options, {}),
                     .lse = in.lse,
                     .dout = in.dout,
                     .dlse = in.dlse,
                     .gradients = gradients,
                     .as_given = gradients};
+  check_inputs(check, b.forward);
   const Problem& p = b.forward;
   Gradients& g = b.gradients;
   const std::array<std::int64_t, 3> rows = {p.batch, p.q_heads, p.n_q};
@@ -262,7 +262,6 @@ BackwardProblem make_backward_problem(const BackwardInputs& in, const Gradients&
   check.dtype("out", in.out, {p.dtype, accumulation});
   check.input("out", in.out);
   check.shape("out", in.out, out_shape, "(B, H_q, N_q, d_v)");
-  b.forward.out = {const_cast<void*>(in.out.data), in.out.dtype, in.out.shape, in.out.strides, in.out.device};
   check.dtype("lse", in.lse, {accumulation});
   check.input("lse", in.lse);
   check.shape("lse", in.lse, rows, "(B, H_q, N_q)");
@@ -288,12 +287,12 @@ BackwardProblem make_backward_problem(const BackwardInputs& in, const Gradients&
   if (g.dbias.given()) {
     if (!p.options.bias.given()) check.refuse("dbias: expected none without a bias, got a view");
     check.dtype("dbias", g.dbias, {p.dtype, DType::f32});
-    check.output("dbias", g.dbias, /*reduces=*/true);
+    check.output("dbias", b.as_given.dbias, /*reduces=*/true);
     check.broadcast<4>("dbias", g.dbias, {p.batch, p.q_heads, p.n_q, p.n_k}, "(B, H_q, N_q, N_k)");
   }
   if (g.dscale.given()) {
     check.floating("dscale", g.dscale);
-    check.output("dscale", g.dscale, /*reduces=*/true);
+    check.output("dscale", b.as_given.dscale, /*reduces=*/true);
     check.broadcast("dscale", g.dscale, rows, "(B, H_q, N_q)");
   }
   if (g.dsinks.given()) {

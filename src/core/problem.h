@@ -13,6 +13,11 @@ namespace keel {
 // and offsets cannot overflow, pointers are not null, outputs have their own memory, and broadcast dimensions of mask,
 // bias, scale_tensor, dbias and dscale have full size and stride 0.
 struct Problem {
+  // Not an aggregate: GCC would zero all of it first, which takes longer than checking a usual call.
+  Problem(const TensorView& q_, const TensorView& k_, const TensorView& v_, const MutableTensorView& out_,
+          const Options& options_, const Outputs& outputs_)
+      : q(q_), k(k_), v(v_), out(out_), options(options_), outputs(outputs_), device(q_.device) {}
+
   TensorView q, k, v;
   MutableTensorView out;
   Options options;

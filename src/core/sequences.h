@@ -72,8 +72,8 @@ struct Sequences {
   struct Part {
     std::int64_t begin, length, position, whole;
   };
-  constexpr Part part(std::int64_t e, const ListView& lengths, const ListView& offsets, std::int64_t first, std::int64_t rows,
-            std::int64_t whole_rows) const {
+  constexpr Part part(std::int64_t e, const ListView& lengths, const ListView& offsets, std::int64_t first,
+                      std::int64_t rows, std::int64_t whole_rows) const {
     if (!packed()) {
       const std::int64_t whole = lengths.empty() ? whole_rows : lengths[e];
       return {0, std::clamp<std::int64_t>(whole - first, 0, rows), first, whole};

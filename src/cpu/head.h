@@ -6,21 +6,17 @@
 // From the arrays of a call to those of a kernel, which handles one sequence and one head group.
 namespace keel::cpu {
 
-template <class Pointer>
-auto* address(const BasicStrided<Pointer>& x, std::int64_t offset) {
-  using Byte = std::conditional_t<std::is_same_v<Pointer, void*>, std::byte, const std::byte>;
-  return x.data == nullptr ? nullptr : static_cast<Byte*>(x.data) + offset * size_of(x.dtype);
-}
-
 // The part of an array for one sequence (from `row` and, where keys are columns, `column` on) and one head group (from
 // `head` on).
-inline Rows rows_of(const Strided& x, std::int64_t batch, std::int64_t head, std::int64_t row,
-                    std::int64_t column = 0) {
-  return {address(x, batch * x.batch + head * x.head + row * x.row + column * x.column), x.head, x.row, x.column};
-}
-inline MutableRows rows_of(const MutableStrided& x, std::int64_t batch, std::int64_t head, std::int64_t row,
-                           std::int64_t column = 0) {
-  return {address(x, batch * x.batch + head * x.head + row * x.row + column * x.column), x.head, x.row, x.column};
+template <class Pointer>
+auto rows_of(const BasicStrided<Pointer>& x, std::int64_t batch, std::int64_t head, std::int64_t row,
+             std::int64_t column = 0) {
+  constexpr bool is_written = std::is_same_v<Pointer, void*>;
+  using Byte = std::conditional_t<is_written, std::byte, const std::byte>;
+  using Result = std::conditional_t<is_written, MutableRows, Rows>;
+  if (x.data == nullptr) return Result{};
+  const std::int64_t offset = batch * x.batch + head * x.head + row * x.row + column * x.column;
+  return Result{static_cast<Byte*>(x.data) + offset * size_of(x.dtype), x.head, x.row, x.column};
 }
 
 // Whether all queries of a group of heads share a mask of these strides, as with one for padding. A sequence without
@@ -86,6 +82,7 @@ inline ForwardHead head_of(const Call& call, std::int64_t e, std::int64_t kv_hea
 
 inline ForwardHead head_of(const ForwardCall& call, std::int64_t e, std::int64_t kv_head) {
   ForwardHead head = head_of(static_cast<const Call&>(call), e, kv_head);
+  if (!call.m && !call.norm) return head;
   const Entry entry = call.sequences.entry(e);
   head.m = rows_of(call.m, entry.batch, head.first_head, entry.q_begin);
   head.norm = rows_of(call.norm, entry.batch, head.first_head, entry.q_begin);

@@ -17,8 +17,7 @@ void zero_keys(const ForwardCall& call, std::int64_t b, std::int64_t begin, std:
   const MutableStrided& sums = call.key_sums;
   for (std::int64_t h = 0; h < call.q_heads; ++h) {
     for (std::int64_t j = begin; j < end; ++j) {
-      std::memset(address(sums, b * sums.batch + h * sums.head + j * sums.row), 0,
-                  static_cast<std::size_t>(size_of(sums.dtype)));
+      std::memset(rows_of(sums, b, h, j).data, 0, static_cast<std::size_t>(size_of(sums.dtype)));
     }
   }
 }

@@ -110,7 +110,7 @@ class ScoreRows {
         MultiplyMatrices<Into::kSet, false>(scores, hwy::DivCeil(seen.end - panel * width, scratch_.lanes));
       }
     }
-    return {panels.begin * width, panels.end * width};
+    return {panels.begin * width, RoundUp(needed.end, 2 * scratch_.lanes)};
   }
 
   RowBlock BlockOf(std::int64_t r, const RowPlace& place, Range block, std::int64_t first, Range computed) const {

@@ -95,7 +95,7 @@ HWY_INLINE T MaxOfBlock(const T* HWY_RESTRICT s, Range computed) {
   const auto n = static_cast<std::int64_t>(hn::Lanes(d));
   auto m0 = hn::Load(d, s + computed.begin), m1 = hn::Load(d, s + computed.begin + n);
   std::int64_t x = computed.begin + 2 * n;
-  for (; x < computed.end; x += 2 * n) {  // whole panels, so an even number of vectors
+  for (; x < computed.end; x += 2 * n) {
     m0 = hn::Max(m0, hn::Load(d, s + x));
     m1 = hn::Max(m1, hn::Load(d, s + x + n));
   }
@@ -207,13 +207,18 @@ HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, Range computed, bool whole, T top, Row
     if constexpr (kEntropy) w = hn::MulAdd(p, AtLeast(d, kLowestExponent<T>, score), w); \
     hn::Store(p, d, at);                                                                 \
   }
-  for (std::int64_t x = computed.begin; x < computed.end; x += kTileVectors * n) {
-    KEEL_WEIGH(0, w0)
-    KEEL_WEIGH(1, w1)
-    if constexpr (kTileVectors == 4) {
+  std::int64_t x = computed.begin;
+  if constexpr (kTileVectors == 4) {
+    for (; x + 4 * n <= computed.end; x += 4 * n) {
+      KEEL_WEIGH(0, w0)
+      KEEL_WEIGH(1, w1)
       KEEL_WEIGH(2, w0)
       KEEL_WEIGH(3, w1)
     }
+  }
+  for (; x < computed.end; x += 2 * n) {
+    KEEL_WEIGH(0, w0)
+    KEEL_WEIGH(1, w1)
   }
 #undef KEEL_WEIGH
   state.l += hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(l0, l1), hn::Add(l2, l3))));

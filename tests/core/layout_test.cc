@@ -10,7 +10,16 @@
 namespace keel {
 namespace {
 
-// The bytes of each element, one set an element.
+// A layout with sizes and strides of its own.
+struct Array {
+  std::uintptr_t base = 0;
+  std::int64_t item = 1;
+  int rank = 0;
+  std::array<std::int64_t, 4> shape{}, strides{};
+  operator Layout() const { return {base, item, rank, shape.data(), strides.data()}; }
+};
+
+// The bytes of each element, one set per element.
 std::vector<std::uintptr_t> places(const Layout& x) {
   std::vector<std::uintptr_t> list;
   std::array<std::int64_t, 4> n{1, 1, 1, 1}, s{};
@@ -35,9 +44,9 @@ std::set<std::uintptr_t> bytes(const Layout& x) {
   return all;
 }
 
-Layout random_layout(conformance::Generator& random) {
+Array random_layout(conformance::Generator& random) {
   constexpr std::int64_t items[] = {1, 2, 4, 8};
-  Layout x;
+  Array x;
   x.base = static_cast<std::uintptr_t>(100'000 + random.integer(0, 120));
   x.item = random.pick(items);
   x.rank = static_cast<int>(random.integer(1, 4));
@@ -64,7 +73,7 @@ TEST(ShareMemory, AgreesWithBruteForce) {
   conformance::Generator random(1);
   int sharing = 0;
   for (int n = 0; n < 20000; ++n) {
-    const Layout a = random_layout(random), b = random_layout(random);
+    const Array a = random_layout(random), b = random_layout(random);
     const auto x = bytes(a), y = bytes(b);
     bool want = false;
     for (const std::uintptr_t at : x) want = want || y.contains(at);
@@ -80,11 +89,11 @@ TEST(ShareMemory, TellsTheThreePartsOfAPackedArrayApart) {
   // (B, N, 3·H, D) of f16, for sizes far too large to enumerate
   const std::int64_t B = 64, N = 8192, H = 32, D = 128;
   const auto part = [&](std::int64_t which) {
-    return Layout{static_cast<std::uintptr_t>(1 << 20) + static_cast<std::uintptr_t>(which * H * D * 2),
-                  2,
-                  4,
-                  {B, H, N, D},
-                  {N * 3 * H * D, D, 3 * H * D, 1}};
+    return Array{static_cast<std::uintptr_t>(1 << 20) + static_cast<std::uintptr_t>(which * H * D * 2),
+                 2,
+                 4,
+                 {B, H, N, D},
+                 {N * 3 * H * D, D, 3 * H * D, 1}};
   };
   for (std::int64_t a = 0; a < 3; ++a) {
     for (std::int64_t b = 0; b < 3; ++b) EXPECT_EQ(share_memory(part(a), part(b)), a == b);
@@ -92,7 +101,7 @@ TEST(ShareMemory, TellsTheThreePartsOfAPackedArrayApart) {
 }
 
 TEST(ShareMemory, IsNeverSoForEmptyViews) {
-  const Layout empty{1000, 4, 2, {0, 5}, {5, 1}}, full{1000, 4, 2, {5, 5}, {5, 1}};
+  const Array empty{1000, 4, 2, {0, 5}, {5, 1}}, full{1000, 4, 2, {5, 5}, {5, 1}};
   EXPECT_FALSE(share_memory(empty, full));
   EXPECT_FALSE(share_memory(full, empty));
   EXPECT_TRUE(share_memory(full, full));
@@ -103,7 +112,7 @@ TEST(DistinctElements, NeverClaimsThemWronglyAndKnowsWhatNests) {
   conformance::Generator random(2);
   int distinct = 0;
   for (int n = 0; n < 20000; ++n) {
-    const Layout x = random_layout(random);
+    const Array x = random_layout(random);
     const auto list = places(x);
     const std::set<std::uintptr_t> set(list.begin(), list.end());
     const bool really = set.size() == list.size();
@@ -133,28 +142,28 @@ TEST(DistinctElements, HoldForSlicesTransposesAndReversals) {
       std::swap(shape[i], shape[j]);
       std::swap(strides[i], strides[j]);
     }
-    const Layout x{4096, 4, 4, shape, strides};
+    const Array x{4096, 4, 4, shape, strides};
     EXPECT_TRUE(has_distinct_elements(x)) << text(x);
   }
 }
 
 TEST(Extent, FitsUntilTwoToTheSixty) {
   const std::int64_t big = std::int64_t{1} << 40;
-  EXPECT_TRUE(extent_of({0, 8, 2, {big, 1 << 16}, {1 << 16, 1}}).fits);
-  EXPECT_FALSE(extent_of({0, 8, 2, {big, 1 << 18}, {1 << 18, 1}}).fits);
-  EXPECT_FALSE(extent_of({0, 8, 1, {3}, {std::numeric_limits<std::int64_t>::max()}}).fits);
-  EXPECT_FALSE(extent_of({0, 8, 1, {3}, {std::numeric_limits<std::int64_t>::min()}}).fits);
-  EXPECT_FALSE(extent_of({0, 1, 2, {2, 2}, {std::int64_t{1} << 59, -(std::int64_t{1} << 59)}}).fits);
-  EXPECT_TRUE(extent_of({0, 8, 2, {0, 3}, {std::numeric_limits<std::int64_t>::max(), 7}}).fits);
-  EXPECT_FALSE(extent_of({0, 8, 2, {3, 0}, {std::numeric_limits<std::int64_t>::max(), 7}}).fits);
-  EXPECT_TRUE(extent_of({0, 8, 2, {big, big}, {0, 0}}).fits);
+  EXPECT_TRUE(extent_of(Array{0, 8, 2, {big, 1 << 16}, {1 << 16, 1}}).fits);
+  EXPECT_FALSE(extent_of(Array{0, 8, 2, {big, 1 << 18}, {1 << 18, 1}}).fits);
+  EXPECT_FALSE(extent_of(Array{0, 8, 1, {3}, {std::numeric_limits<std::int64_t>::max()}}).fits);
+  EXPECT_FALSE(extent_of(Array{0, 8, 1, {3}, {std::numeric_limits<std::int64_t>::min()}}).fits);
+  EXPECT_FALSE(extent_of(Array{0, 1, 2, {2, 2}, {std::int64_t{1} << 59, -(std::int64_t{1} << 59)}}).fits);
+  EXPECT_TRUE(extent_of(Array{0, 8, 2, {0, 3}, {std::numeric_limits<std::int64_t>::max(), 7}}).fits);
+  EXPECT_FALSE(extent_of(Array{0, 8, 2, {3, 0}, {std::numeric_limits<std::int64_t>::max(), 7}}).fits);
+  EXPECT_TRUE(extent_of(Array{0, 8, 2, {big, big}, {0, 0}}).fits);
 }
 
 TEST(Count, IsTheProductOfTheSizesOrTheLargestNumber) {
   const std::int64_t big = std::int64_t{1} << 40;
-  EXPECT_EQ(count({0, 8, 3, {2, 3, 4}, {0, 0, 0}}), 24);
-  EXPECT_EQ(count({0, 8, 3, {big, 0, big}, {0, 0, 0}}), 0);
-  EXPECT_EQ(count({0, 8, 2, {big, big}, {0, 0}}), std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ(count(Array{0, 8, 3, {2, 3, 4}, {0, 0, 0}}), 24);
+  EXPECT_EQ(count(Array{0, 8, 3, {big, 0, big}, {0, 0, 0}}), 0);
+  EXPECT_EQ(count(Array{0, 8, 2, {big, big}, {0, 0}}), std::numeric_limits<std::int64_t>::max());
 }
 
 }  // namespace

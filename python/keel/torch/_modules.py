@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import keel
 from keel.torch._attention import attention
 from keel.torch._check import check_tensor, refuse
 
@@ -27,8 +26,9 @@ class ScaledDotProductAttention(nn.Module):
     d_k, heads   sizes, where something is learned
 
     forward(q, k, v, mask=None, is_causal=False, return_weights=False) returns the output, or (output, weights), the
-    weights detached. A boolean mask says who is seen, as in torch's scaled_dot_product_attention; a mask of numbers is
-    added to the scores. torch.tril(torch.ones(n, n)) is such a mask of numbers: it hides nothing. Pass it as .bool().
+    weights detached and after dropout. A boolean mask says who is seen, as in torch's scaled_dot_product_attention; a
+    mask of numbers is added to the scores. torch.tril(torch.ones(n, n)) is such a mask of numbers: it hides nothing.
+    Pass it as .bool().
 
     >>> import torch
     >>> from keel.torch import ScaledDotProductAttention
@@ -52,22 +52,23 @@ class ScaledDotProductAttention(nn.Module):
         if score not in _SCORES:
             refuse(name, "score", f"one of {', '.join(_SCORES)}", repr(score))
         learned = temperature == "learned"
-        if temperature is not None and not learned and not (_is_number(temperature) and temperature > 0):
+        if temperature is not None and not learned and not _is_positive(temperature):
             refuse(name, "temperature", "None, 'learned' or a positive number", repr(temperature))
         if temperature is not None and score == "additive":
             refuse(name, "temperature", "None with score 'additive', which has no q·k to divide", repr(temperature))
-        if (learned or score in ("general", "additive")) and d_k is None:
-            refuse(name, "d_k", "the size of a head, since something is learned", "None")
+        size = d_k or 0
+        if (learned or score in ("general", "additive")) and size < 1:
+            refuse(name, "d_k", "the size of a head, since something is learned", d_k)
         if not 0 <= dropout < 1:
             refuse(name, "dropout", "a number in [0, 1)", dropout)
         self.score, self.temperature, self.dropout = score, temperature, dropout
         if learned:
-            self.log_temperature = nn.Parameter(torch.full((heads,), 0.5 * math.log(d_k)))
+            self.log_temperature = nn.Parameter(torch.full((heads,), 0.5 * math.log(size)))
         if score == "general":
-            self.w = nn.Linear(d_k, d_k, bias=False)
+            self.w = nn.Linear(size, size, bias=False)
         elif score == "additive":
-            self.w_q, self.w_k = nn.Linear(d_k, d_k, bias=False), nn.Linear(d_k, d_k, bias=False)
-            self.v = nn.Parameter(torch.randn(d_k) / math.sqrt(d_k))
+            self.w_q, self.w_k = nn.Linear(size, size, bias=False), nn.Linear(size, size, bias=False)
+            self.v = nn.Parameter(torch.randn(size) / math.sqrt(size))
 
     def forward(
         self,
@@ -103,11 +104,11 @@ class ScaledDotProductAttention(nn.Module):
         else:
             q = self.w(q) if self.score == "general" else q
             options["scale"] = self._scale(q.shape[-1])
-        out = attention(q, k, v, **options)
         if not return_weights:
+            out = attention(q, k, v, **options)
             return out.squeeze(1) if flat else out
-        weights = _weights(q, k, v, options)
-        return (out.squeeze(1), weights.squeeze(1)) if flat else (out, weights)
+        found = attention(q, k, v, return_weights=True, **options)
+        return (found.out.squeeze(1), found.weights.squeeze(1)) if flat else (found.out, found.weights)
 
     def _scale(self, d_k: int) -> Any:
         if self.temperature == "learned":
@@ -212,12 +213,5 @@ def check_mask(name: str, mask: Tensor | None) -> None:
         )
 
 
-def _is_number(x: Any) -> bool:
-    return isinstance(x, (int, float)) and not isinstance(x, bool) and math.isfinite(x)
-
-
-def _weights(q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> Tensor:
-    """The weights of the same call, without dropout and detached."""
-    own = {n: x.detach() if isinstance(x, Tensor) else x for n, x in options.items() if n != "dropout"}
-    found = keel.attention(q.detach(), k.detach(), v.detach(), return_weights=True, **own)
-    return torch.as_tensor(found.weights)
+def _is_positive(x: Any) -> bool:
+    return isinstance(x, (int, float)) and not isinstance(x, bool) and 0 < x < math.inf

@@ -67,8 +67,10 @@ KEEL_DEVICE void note(const OddRows& odd, int entry, int head, int row) {
 }
 
 // All that a warpgroup does.
-template <class Element, class S, bool kRich, Statistics kStatistics>
+template <class Element, class S, Terms kTerms, Statistics kStatistics>
 class Group {
+  static constexpr bool kRich = kTerms == Terms::any;
+  static constexpr bool kLoads = kTerms == Terms::bias || kTerms == Terms::mask;  // a value per score
   static constexpr bool kEntropy = kStatistics != Statistics::none, kMoments = kStatistics == Statistics::moments;
   static constexpr int kPanelQ = S::rows * 128, kPanelK = S::keys * 128, kStage = kPanelK * S::panels;
   static constexpr int kTurn = 1;                                       // named barriers, one per warpgroup
@@ -107,6 +109,7 @@ class Group {
         n_ = last;
         wait(shared_address(&shared_.k_full[step_ & 1]), (step_ >> 1) & 1);
         scores(step_ & 1);
+        load_terms<true>(tile);
         wait_products<0>();
         hold(s_);
         release(shared_.k_empty[step_ & 1]);
@@ -190,6 +193,7 @@ class Group {
       count_[r] = visible_[r] = 0;
       zero_[r] = 0;
       from_[r] = 0;
+      if (kTerms == Terms::alibi) slope_log2_[r] = slope_log2(p) / a_.scale_log2;
       if (kRich && kKeeps) {
         scale_log2_[r] = scale_log2(tile, p);
         slope_log2_[r] = slope_log2(p);
@@ -233,6 +237,7 @@ class Group {
     wait(shared_address(&shared_.v_full[step_ & 1]), (step_ >> 1) & 1);
     values(step_ & 1);
     if (S::groups > 1) signal(kTurn + (group_ + 1) % S::groups, 256);
+    load_terms<kPartial>(tile);
     wait_products<1>();
     hold(s_);
     release(shared_.k_empty[next & 1]);
@@ -263,6 +268,77 @@ class Group {
       }
     }
   }
+
+  // ---- A single term. Scores stay in units of q·k, of which the softmax takes the scale, so terms are divided by it.
+  // What is then infinite, or below what hides, makes a row odd if no other score is above.
+
+  // The term's values for the block of scores on its way, while products run.
+  template <bool kPartial>
+  KEEL_DEVICE void load_terms(const Tile& tile) {
+    if constexpr (kTerms == Terms::bias) load_pairs<kPartial, std::uint16_t>(a_.call.bias, tile);
+    if constexpr (kTerms == Terms::mask) load_pairs<kPartial, std::uint8_t>(a_.call.mask, tile);
+  }
+
+  // Pairs lie at multiples of their size: the planner has seen to it. Of a partial block only what a row may see.
+  template <bool kPartial, class Bits>
+  KEEL_DEVICE void load_pairs(const Strided& x, const Tile& tile) {
+    using Pair = std::conditional_t<sizeof(Bits) == 2, std::uint32_t, std::uint16_t>;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int base = key_base(tile, r);
+      const Bits* const row =
+          static_cast<const Bits*>(x.data) + place_of(x, tile, place(tile, r)) + tile.k_begin + base + first_key_[r];
+#pragma unroll
+      for (int j = 0; j < S::keys / 8; ++j) {
+        if (!kPartial) {
+          loaded_[r][j] = __ldg(reinterpret_cast<const Pair*>(row + 8 * j));
+          continue;
+        }
+        const auto each = [&](int key, const Bits* at) -> std::uint32_t {
+          return static_cast<unsigned>(key) < static_cast<unsigned>(keys_[r]) ? __ldg(at) : 0;
+        };
+        loaded_[r][j] = each(base + 8 * j, row + 8 * j) | each(base + 8 * j + 1, row + 8 * j + 1) << (8 * sizeof(Bits));
+      }
+    }
+  }
+
+  KEEL_DEVICE void add_term(const Tile& tile) {
+    if constexpr (kTerms == Terms::softcap) {  // c·tanh(s/c) = c·(1 − 2 / (1 + e^(2s/c)))
+      const float cap = static_cast<float>(a_.call.softcap);
+      const float to_power = 2.0f * a_.scale_log2 / cap, top = cap * a_.inverse_scale;
+#pragma unroll
+      for (float& y : s_) y = fmaf(-2.0f * top, ptx::reciprocal_fast(1.0f + ptx::exp2_fast(y * to_power)), top);
+    }
+    if constexpr (kTerms == Terms::alibi) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int row = tile.first_row + group_ * 64 + warp_ * 16 + lane_ / 4 + 8 * r;
+        const float distance = static_cast<float>(row + tile.diagonal - key_base(tile, r) - first_key_[r]);  // exact
+#pragma unroll
+        for (int j = 0; j < S::keys / 4; ++j) {
+          float& y = s_[j / 2 * 4 + 2 * r + (j & 1)];
+          y = fmaf(-slope_log2_[r], fabsf(distance - static_cast<float>(j / 2 * 8 + (j & 1))), y);
+        }
+      }
+    }
+    if constexpr (kLoads) {
+#pragma unroll
+      for (int j = 0; j < S::keys / 4; ++j) {
+        const std::uint32_t pair = loaded_[j & 1][j / 2];
+        float &y = s_[2 * j], &z = s_[2 * j + 1];
+        if constexpr (kTerms == Terms::mask) {
+          y = (pair & 0xff) != 0 ? y : kHidden;
+          z = (pair & 0xff00) != 0 ? z : kHidden;
+        } else {
+          const float2 b = ptx::unpack<Element>(pair);
+          y = fmaf(b.x, a_.inverse_scale, y);
+          z = fmaf(b.y, a_.inverse_scale, z);
+        }
+      }
+    }
+  }
+
+  // ---- Any terms.
 
   // One score, from q·k to what enters the softmax, in units of log 2.
   KEEL_DEVICE void enrich(const Tile& tile) {
@@ -362,8 +438,9 @@ class Group {
     using ptx::exp2_fast;
     if (kRich) {
       enrich(tile);
-    } else if (kPartial) {
-      hide(tile);
+    } else {
+      add_term(tile);
+      if (kPartial) hide(tile);
     }
     const float scale = kRich ? 1.0f : a_.scale_log2;
 #pragma unroll
@@ -392,7 +469,7 @@ class Group {
         }
       }
     }
-    if (kRich && a_.call.dropout > 0) drop(tile);
+    if (kTerms == Terms::dropout || (kRich && a_.call.dropout > 0)) drop(tile);
   }
 
   // Sums of scores and their squares, from the first block's largest on: equal scores then have variance 0.
@@ -562,7 +639,8 @@ class Group {
     }
     // The largest weight is not quite 1 relative to its own score, once that is rounded.
     x.max_weight = x.factor * (kRich ? 1.0f : exp2f(fmaf(m_[r], a_.scale_log2, -x.largest)));
-    if (kRich && a_.call.dropout > 0) x.factor *= static_cast<float>(1.0 / (1.0 - a_.call.dropout));
+    if (kTerms == Terms::dropout || (kRich && a_.call.dropout > 0))
+      x.factor *= static_cast<float>(1.0 / (1.0 - a_.call.dropout));
     x.l = l;
     x.lse = top + log2f(l);
     return x;
@@ -665,16 +743,17 @@ class Group {
   float o_[S::d / 2], s_[S::keys / 2];
   std::uint32_t p_[S::keys / 4];
   float a_factor_[2];
-  float m_[2], l_[2];              // largest score, sum of weights
-  float e_[2];                     // Σ weight · (score − largest)
-  float f1_[2], f2_[2], from_[2];  // sums of scores and squares, from `from_`
-  int count_[2], visible_[2];      // scores in those sums, and visible ones, where they are counted
-  float zero_[2];                  // NaN where a score was infinite or NaN
-  int first_key_[2], keys_[2];     // that the row may see by position
-  float scale_log2_[2], slope_log2_[2];
+  float m_[2], l_[2];                     // largest score, sum of weights
+  float e_[2];                            // Σ weight · (score − largest)
+  float f1_[2], f2_[2], from_[2];         // sums of scores and squares, from `from_`
+  int count_[2], visible_[2];             // scores in those sums, and visible ones, where they are counted
+  float zero_[2];                         // NaN where a score was infinite or NaN
+  int first_key_[2], keys_[2];            // that the row may see by position
+  float scale_log2_[2], slope_log2_[2];   // the slope divided by the scale, where it is the only term
+  std::uint32_t loaded_[2][S::keys / 8];  // pairs of bias or mask, where that is the only term
 };
 
-template <class Element, class S, bool kRich, Statistics kStatistics>
+template <class Element, class S, Terms kTerms, Statistics kStatistics>
 __global__ void __launch_bounds__(S::threads, 1)
     forward(const __grid_constant__ Maps maps, const __grid_constant__ ForwardArguments a) {
   using namespace ptx;
@@ -698,7 +777,7 @@ __global__ void __launch_bounds__(S::threads, 1)
     if (threadIdx.x == 0) load_tiles<S, Element>(shared, maps, a);
   } else {
     take_registers<S::group_registers>();
-    Group<Element, S, kRich, kStatistics>(shared, maps, a, group - 1).run();
+    Group<Element, S, kTerms, kStatistics>(shared, maps, a, group - 1).run();
   }
 }
 
