@@ -189,7 +189,7 @@ std::int64_t choose_key_tasks(const Extent& extent, int threads, ForwardPlan& pa
 
 void plan_forward(const Problem& p, const Planning& planning, Plan& plan) {
   const Because because(planning);
-  ForwardPlan& part = plan.emplace<ForwardPlan>();
+  ForwardPlan& part = plan.emplace<ForwardPlan>(p);
   part.target = choose_target(planning, because);
   part.unit = choose_unit(p.dtype, planning, because);
   part.kernel = part.unit != nullptr    ? part.unit->forward
@@ -197,7 +197,6 @@ void plan_forward(const Problem& p, const Planning& planning, Plan& plan) {
                                         : forward_kernel_f32(part.target);
   part.heads = {p.outputs.heads, p.outputs.saturation_threshold};
   part.uneven_rows = p.options.causal != Causal::none;
-  keel::describe(p, part.call);
   part.call.keeps_entropy = p.outputs.entropy.given() || !p.outputs.heads.empty();
   part.call.keeps_moments =
       p.outputs.logit_mean.given() || p.outputs.logit_var.given() || p.outputs.logit_count.given();
@@ -268,7 +267,7 @@ void choose_backward_tasks(const BackwardProblem& problem, const Planning& plann
 void plan_backward(const BackwardProblem& problem, const Planning& planning, Plan& plan) {
   const Because because(planning);
   const Problem& p = problem.forward;
-  BackwardPlan& part = plan.emplace<BackwardPlan>();
+  BackwardPlan& part = plan.emplace<BackwardPlan>(problem);
   part.target = choose_target(planning, because);
   if (problem.dout.dtype == DType::bf16) part.unit = choose_unit(p.dtype, planning, because);  // f32 must stay f32
   part.kernel = part.unit != nullptr    ? part.unit->backward
@@ -276,7 +275,6 @@ void plan_backward(const BackwardProblem& problem, const Planning& planning, Pla
                                         : backward_kernel_f32(part.target);
   part.has_rows = p.has_rows() && (p.n_k > 0 || !p.sequences.has_all_keys());
   part.gradients = part.has_rows ? problem.gradients : problem.as_given;
-  keel::describe(problem, part.call);
   if (!part.has_rows) return describe("none", part, 0, plan);
   const Extent extent = extent_of(p);
   part.call.tiles = choose_backward_tiles(p, planning, part.unit, extent, part.kernel.panel_bytes, because);

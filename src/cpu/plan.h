@@ -11,6 +11,8 @@
 namespace keel::cpu {
 
 struct ForwardPlan : PlannedCall {
+  explicit ForwardPlan(const Problem& problem) : call(problem) {}
+
   ForwardCall call;
   ForwardKernel kernel;
   HeadOutputs heads;
@@ -32,6 +34,8 @@ struct ForwardPlan : PlannedCall {
 };
 
 struct BackwardPlan : PlannedCall {
+  explicit BackwardPlan(const BackwardProblem& problem) : call(problem) {}
+
   BackwardCall call;
   BackwardKernel kernel;
   Gradients gradients;
