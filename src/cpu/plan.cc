@@ -85,13 +85,16 @@ std::int64_t choose_target(const Planning& planning, const Because& because) {
   return target;
 }
 
-// bf16 is multiplied as it is if the machine has a unit that is faster than widening it. A forced target widens.
-const UnitKernels* choose_unit(DType dtype, const Planning& planning, const Because& because) {
+// bf16 is multiplied as it is if the machine has a unit that is faster than widening it. A forced target widens. For so
+// few rows that k and v are read once, tiles would have to pack them first: 0.44 of the read bandwidth, widening 0.83.
+const UnitKernels* choose_unit(DType dtype, const Planning& planning, std::int64_t rows, const Because& because) {
   if (dtype != DType::bf16) return nullptr;
   const UnitKernels* unit = nullptr;
   const std::optional<MatrixUnit> own = planning.resources.machine->bf16_unit;
   if (planning.forced.unit) {
     unit = *planning.forced.unit;
+  } else if (own == MatrixUnit::amx && rows <= kStreamedRows) {
+    because("no products by amx: ", rows, " rows per head group, which read k and v in place");
   } else if (own && planning.forced.target == 0) {
     unit = &unit_kernels(*own);
   }
@@ -191,10 +194,6 @@ void plan_forward(const Problem& p, const Planning& planning, Plan& plan) {
   const Because because(planning);
   ForwardPlan& part = plan.emplace<ForwardPlan>(p);
   part.target = choose_target(planning, because);
-  part.unit = choose_unit(p.dtype, planning, because);
-  part.kernel = part.unit != nullptr    ? part.unit->forward
-                : p.dtype == DType::f64 ? forward_kernel_f64(part.target)
-                                        : forward_kernel_f32(part.target);
   part.heads = {p.outputs.heads, p.outputs.saturation_threshold};
   part.uneven_rows = p.options.causal != Causal::none;
   part.call.keeps_entropy = p.outputs.entropy.given() || !p.outputs.heads.empty();
@@ -204,6 +203,10 @@ void plan_forward(const Problem& p, const Planning& planning, Plan& plan) {
   if (!part.has_rows) return describe("none", part, 0, plan);  // sizes without memory may overflow
 
   const Extent extent = extent_of(p);
+  part.unit = choose_unit(p.dtype, planning, extent.rows, because);
+  part.kernel = part.unit != nullptr    ? part.unit->forward
+                : p.dtype == DType::f64 ? forward_kernel_f64(part.target)
+                                        : forward_kernel_f32(part.target);
   const int threads = choose_threads(p, planning, extent.flops, because);
   const Tiles& tiles = part.call.tiles = choose_tiles(p, planning, part.unit, extent, threads, because);
   const std::int64_t row_tasks = std::max<std::int64_t>(extent.heads * hwy::DivCeil(extent.rows, tiles.row_block), 1);
@@ -216,9 +219,9 @@ void plan_forward(const Problem& p, const Planning& planning, Plan& plan) {
                                      side_by_side || (threads > 1 && row_tasks < kTasksPerThread * threads));
   if (part.split_keys && side_by_side) {
     part.heads_together = std::max<std::int64_t>(row_tasks * chunks / (kTasksPerThread * threads), 1);
-    because("heads read together, ", part.heads_together, " at a time: those of a key lie side by side");
-  }
-  if (part.split_keys) {
+    because("keys split into ", chunks, " chunks, ", part.heads_together,
+            " heads at a time: those of a key lie side by side");
+  } else if (part.split_keys) {
     because("keys split into ", chunks, " chunks: ", row_tasks, " blocks of rows are too few for ", threads,
             " threads");
   }
@@ -269,14 +272,16 @@ void plan_backward(const BackwardProblem& problem, const Planning& planning, Pla
   const Problem& p = problem.forward;
   BackwardPlan& part = plan.emplace<BackwardPlan>(problem);
   part.target = choose_target(planning, because);
-  if (problem.dout.dtype == DType::bf16) part.unit = choose_unit(p.dtype, planning, because);  // f32 must stay f32
-  part.kernel = part.unit != nullptr    ? part.unit->backward
-                : p.dtype == DType::f64 ? backward_kernel_f64(part.target)
-                                        : backward_kernel_f32(part.target);
   part.has_rows = p.has_rows() && (p.n_k > 0 || !p.sequences.has_all_keys());
   part.gradients = part.has_rows ? problem.gradients : problem.as_given;
   if (!part.has_rows) return describe("none", part, 0, plan);
   const Extent extent = extent_of(p);
+  if (problem.dout.dtype == DType::bf16) {  // f32 must stay f32
+    part.unit = choose_unit(p.dtype, planning, extent.rows, because);
+  }
+  part.kernel = part.unit != nullptr    ? part.unit->backward
+                : p.dtype == DType::f64 ? backward_kernel_f64(part.target)
+                                        : backward_kernel_f32(part.target);
   part.call.tiles = choose_backward_tiles(p, planning, part.unit, extent, part.kernel.panel_bytes, because);
   choose_backward_tasks(problem, planning, extent, because, part);
   part.thread_bytes = part.kernel.workspace_bytes(part.call);
