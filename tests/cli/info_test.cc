@@ -36,6 +36,28 @@ TEST(Info, JsonHasTheSameFacts) {
   EXPECT_EQ(facts["l2_bytes"], machine().l2_bytes);
 }
 
+TEST(Info, TellsWhichMatrixUnitsAreUsedAndWhyNotTheOthers) {
+  const TemporaryFolder folder;
+  const auto units_with = [&](const char* variable) {
+    const auto switch_off = [variable] {
+      if (variable != nullptr) setenv(variable, "0", 1);
+    };
+    return nlohmann::json::parse(keel(folder, {"info", "--json"}, switch_off).out)["units"];
+  };
+  const auto all = units_with(nullptr);
+  ASSERT_EQ(all.size(), machine().units.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const MatrixUnitState& unit = machine().units[i];
+    EXPECT_EQ(all[i]["name"], unit.name);
+    EXPECT_EQ(all[i]["why_not"], unit.why_not);
+    EXPECT_EQ(all[i]["used"], machine().bf16_unit == unit.unit);
+    const std::string variable = unit.unit == MatrixUnit::amx ? "KEEL_AMX" : "KEEL_AVX512_BF16";
+    const auto off = units_with(variable.c_str())[i];
+    EXPECT_EQ(off["used"], false);
+    if (unit.why_not.empty()) EXPECT_EQ(off["why_not"], "switched off by " + variable + "=0");
+  }
+}
+
 TensorView described(DType dtype, const std::array<std::int64_t, 4>& shape) {
   return {nullptr, dtype, shape, contiguous_strides(shape)};
 }
