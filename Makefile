@@ -10,7 +10,7 @@ FUZZ_SECONDS := 600
 SETUP := yes
 
 MAKEFLAGS += --no-print-directory
-.PHONY: help setup setup-dev setup-install build test test-all wheel docs lab bench sanitize tsan clang static fuzz cuda cross format \
+.PHONY: help setup setup-dev setup-install build test test-all wheel docs lab playground bench sanitize tsan clang static fuzz cuda cross format \
   tidy install clean
 
 help:  ## show this list
@@ -42,6 +42,9 @@ docs:  ## build the documentation site into build/docs/site
 
 lab: build  ## build, then run the lab: measure what the scaling does and write a report
 	@build/bin/keel lab
+
+playground: build  ## build, then write attention to play with, one page, into build/playground
+	@build/bin/keel lab playground --out build/playground
 
 bench: build  ## build, then measure speed on this machine
 	@build/bin/keel bench
@@ -94,6 +97,7 @@ clean:  ## remove everything that was built
 setup:
 ifneq ($(SETUP),no)
 	@scripts/setup.sh
+	@scripts/setup.sh playground || echo 'setup: no compiler for WebAssembly, so the pages of the lab show recorded rows'
 endif
 
 setup-install:

@@ -60,7 +60,8 @@ environment() {
 # True if nothing that goes into the wheel is newer than it.
 wheel_is_current() {
   [[ -f $wheels/built ]] && [[ -z $(find python/CMakeLists.txt python/src python/keel include pyproject.toml \
-    CMakeLists.txt README.md LICENSE python/NOTICE build/lib/libkeel.so -newer "$wheels/built" -print -quit) ]]
+    CMakeLists.txt cmake README.md LICENSE python/NOTICE build/lib/libkeel.so build/bin/keel build/bin/keel-lab -newer "$wheels/built" \
+    -print -quit) ]]
 }
 
 wheel() {

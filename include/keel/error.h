@@ -15,6 +15,7 @@ enum class ErrorCode {
   unsupported,       // no backend serves the call; nothing was computed or written
   wrong_dtype,       // an argument of a dtype not accepted there; nothing was computed or written
   device,            // the device or its driver failed; outputs are undefined
+  peer,              // another process of the call was lost; outputs are undefined
 };
 
 // The only exception Keel throws. The message names the argument, what was expected and what it got:

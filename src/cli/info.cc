@@ -72,9 +72,9 @@ class Info {
     const Machine& m = machine();
     const int gpus = cuda::count_gpus();
     if (json_) {
-      Json facts = {{"keel", version()},     {"cpu", m.cpu},           {"targets", m.targets},
-                          {"threads", m.threads},  {"l1_bytes", m.l1_bytes}, {"l2_bytes", m.l2_bytes},
-                          {"l3_bytes", m.l3_bytes}, {"gpus", Json::array()}};
+      Json facts = {{"keel", version()},      {"cpu", m.cpu},           {"targets", m.targets},
+                    {"threads", m.threads},   {"l1_bytes", m.l1_bytes}, {"l2_bytes", m.l2_bytes},
+                    {"l3_bytes", m.l3_bytes}, {"gpus", Json::array()}};
       for (int i = 0; i < gpus; ++i) {
         const cuda::Gpu& gpu = cuda::gpu(i).gpu;
         facts["gpus"].push_back({{"name", gpu.name},

@@ -1,11 +1,15 @@
 #include <string_view>
 
+#include "cli/bench_ring.h"
 #include "cli/commands.h"
 #include "cli/common/program.h"
+#include "cli/under_mpi.h"
+#include "runtime/machine.h"
 
 int main(int argc, char** argv) {
   using namespace keel::cli;
   return run_program([&] {
+    if (argc > 1 && runs_over_ranks(argv)) become_mpi_program(argv);
     CLI::App app("Scaled dot-product attention: run it, look at it, explain it.", "keel");
     prepare(app);
     app.require_subcommand(1);
@@ -14,7 +18,8 @@ int main(int argc, char** argv) {
     add_attend(app);
     add_info(app);
     add_lab(app, argv + (lab ? 2 : argc));
-    add_bench(app);
+    const keel::bench::World threads{keel::machine().threads, true, keel::ring::run_threads};
+    add_bench_ring(add_bench(app), threads);
     parse(app, lab ? 2 : argc, argv);
   });
 }

@@ -9,6 +9,7 @@
 #include "conformance/generator.h"
 #include "conformance/merge.h"
 #include "core/element.h"
+#include "core/slice.h"
 
 namespace keel::conformance {
 namespace {
@@ -27,16 +28,10 @@ std::vector<Cut> cuts(Generator& random, std::int64_t n) {
   return result;
 }
 
-// Rows [cut) along a dimension; what is broadcast there stays as it is.
 template <std::size_t Rank, class Pointer>
-BasicView<Rank, Pointer> slice(BasicView<Rank, Pointer> x, std::size_t dimension, const Cut& cut, std::int64_t full) {
-  if (!x.given() || (x.shape[dimension] == 1 && full != 1)) return x;
-  using Byte = std::conditional_t<std::is_same_v<Pointer, void*>, std::byte, const std::byte>;
-  if (x.data != nullptr && cut.begin < cut.end) {
-    x.data = static_cast<Byte*>(x.data) + cut.begin * x.strides[dimension] * size_of(x.dtype);
-  }
-  x.shape[dimension] = cut.end - cut.begin;
-  return x;
+BasicView<Rank, Pointer> slice(const BasicView<Rank, Pointer>& x, std::size_t dimension, const Cut& cut,
+                               std::int64_t full) {
+  return keel::slice(x, dimension, cut.begin, cut.end, full);
 }
 
 // Memory of a call's results, in the type that sums are kept in.

@@ -1,0 +1,198 @@
+// keel bench ring: attention over many ranks against one process with as many threads.
+#include "cli/bench_ring.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/common/arguments.h"
+#include "cli/common/progress.h"
+
+namespace keel::cli {
+namespace {
+
+using bench::RingCase;
+using bench::RingTimes;
+using bench::Wire;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  keel bench ring --ranks 2\n"
+    "  mpirun -n 16 --bind-to none keel bench ring --ranks 2,4,8,16 --backward --contiguous\n"
+    "  keel bench ring --ranks 2 --link 10,1000\n"
+    "  keel bench ring --predict 64 --link 100,5 --cores 64\n"
+    "\n"
+    "Efficiency is the time of one process with as many threads, divided by that of the ranks. A\n"
+    "--link of Gb/s and microseconds delays messages; what the model says of it is printed beside.\n";
+
+class BenchRing {
+ public:
+  BenchRing(const bench::World& world) : world_(world) {}
+
+  void add_to(CLI::App& command) {
+    command.add_option("--ranks", ranks_, "Numbers of ranks")->type_name("LIST")->check(kNotEmpty);
+    command.add_option("--rows", what_.rows, "Rows per rank")->type_name("N")->check(CLI::Range(1, 1 << 24));
+    command.add_option("--heads", what_.heads, "Query heads")->type_name("N")->check(CLI::Range(1, 1024));
+    command.add_option("--kv-heads", kv_heads_, "Key-value heads; as many as query heads by default")
+        ->type_name("N")
+        ->check(CLI::Range(1, 1024));
+    command.add_option("--head-size", what_.d, "Head size")->type_name("N")->check(CLI::Range(1, 4096));
+    command.add_option("--dtype", dtype_, "f32 or bf16")->type_name("TYPE")->check(CLI::IsMember({"f32", "bf16"}));
+    command.add_option("--window", what_.window, "A window of so many keys; contiguous")->type_name("N");
+    command.add_flag("--full", full_, "Without a causal mask");
+    command.add_flag("--backward", backward_, "Measure the backward pass too");
+    command.add_flag("--contiguous", contiguous_, "Measure the contiguous layout too");
+    command.add_option("--repeats", repeats_, "Visits to each row")->type_name("N")->check(CLI::Range(1, 100000));
+    command.add_option("--link", link_, "Delay messages as a link of so many Gb/s and microseconds does")
+        ->type_name("GB,US")
+        ->check(kNotEmpty);
+    command.add_option("--predict", predict_, "What the model says of so many machines, from this machine's speed")
+        ->type_name("N")
+        ->check(CLI::Range(1, 1 << 20));
+    command.add_option("--cores", cores_, "Cores of each of those machines, each as fast as one here")
+        ->type_name("N")
+        ->check(CLI::Range(1, 4096));
+    command.add_flag("--json", json_, "Print JSON, with every repeat");
+    command.add_flag("-q,--quiet", quiet_, "Show no progress");
+    command.footer(kExamples);
+  }
+
+  void run() {
+    what_.kv_heads = kv_heads_ > 0 ? kv_heads_ : what_.heads;
+    if (what_.heads % what_.kv_heads != 0) {
+      throw CLI::ValidationError("--kv-heads",
+                                 fmt::format("expected a divisor of {}, got {}", what_.heads, what_.kv_heads));
+    }
+    what_.dtype = dtype_ == "bf16" ? DType::bf16 : DType::f32;
+    what_.causal = !full_;
+    if (what_.window > 0) what_.layout = ring::Layout::contiguous;
+    if (!link_.empty()) {
+      const std::vector<double> numbers = floats(link_, "--link");
+      if (numbers.size() != 2 || !(numbers[0] > 0) || !(numbers[1] >= 0)) {
+        throw CLI::ValidationError("--link", fmt::format("expected Gb/s and microseconds, got '{}'", link_));
+      }
+      wire_ = Wire{numbers[0] * 1e9 / 8, numbers[1] * 1e-6};
+    }
+    if (predict_ > 0) return print_prediction();
+    measure();
+    if (!world_.root) return;
+    fmt::print("{}", json_ ? json().dump(2) + "\n" : table());
+  }
+
+ private:
+  std::vector<RingCase> cases() const {
+    std::vector<RingCase> all;
+    for (const bool backward : {false, true}) {
+      for (const auto layout : {what_.layout, ring::Layout::contiguous}) {
+        if (backward && !backward_) continue;
+        if (layout != what_.layout && !contiguous_) continue;
+        if (!all.empty() && all.back().layout == layout && all.back().backward == backward) continue;
+        RingCase c = what_;
+        c.backward = backward;
+        c.layout = layout;
+        all.push_back(c);
+      }
+    }
+    return all;
+  }
+
+  void measure() {
+    std::vector<int> sizes;
+    for (const std::int64_t n : ranks_.empty() ? std::vector<std::int64_t>{world_.most} : integers(ranks_, "--ranks")) {
+      if (n < 1 || n > world_.most) {
+        throw CLI::ValidationError("--ranks", fmt::format("expected from 1 to {}, got {}", world_.most, n));
+      }
+      sizes.push_back(static_cast<int>(n));
+    }
+    Progress progress(!quiet_ && world_.root);
+    const double count = static_cast<double>(sizes.size() * cases().size());
+    for (const RingCase& c : cases()) {
+      for (const int size : sizes) {
+        progress.show(fmt::format("{} on {} ranks", text_of(c), size), static_cast<double>(results_.size()) / count);
+        results_.push_back(bench::measure_ring(world_, c, size, repeats_, wire_));
+      }
+    }
+    progress.clear();
+  }
+
+  static double efficiency(const RingTimes& t) {
+    std::vector<double> each;
+    for (std::size_t i = 0; i < t.one.size(); ++i) each.push_back(t.one[i] / t.many[i]);
+    return bench::median(each);
+  }
+
+  std::string table() const {
+    std::string text = fmt::format("{:<44} {:>5} {:>11} {:>11} {:>10} {:>11} {:>9} {:>12}\n", "per rank", "ranks",
+                                   "one process", "ranks", "efficiency", "model", "÷ model", "MB received");
+    for (const RingTimes& t : results_) {
+      const double many = bench::median(t.many);
+      text += fmt::format("{:<44} {:>5} {:>11} {:>9.1f}ms {:>10} {:>9.1f}ms {:>9.2f} {:>12.2f}\n", text_of(t.what),
+                          t.ranks, wire_ ? "" : fmt::format("{:.1f}ms", 1e3 * bench::median(t.one)), 1e3 * many,
+                          wire_ ? "" : fmt::format("{:.3f}", efficiency(t)), 1e3 * t.predicted, many / t.predicted,
+                          t.bytes / 1e6);
+    }
+    return text;
+  }
+
+  Json json() const {
+    Json rows = Json::array();
+    for (const RingTimes& t : results_) {
+      Json row = {
+          {"case", text_of(t.what)},      {"ranks", t.ranks},
+          {"backward", t.what.backward},  {"layout", t.what.layout == ring::Layout::zigzag ? "zigzag" : "contiguous"},
+          {"one_process_seconds", t.one}, {"ranks_seconds", t.many},
+          {"pair_seconds", t.call},       {"model_seconds", t.predicted},
+          {"bytes_received", t.bytes}};
+      if (!wire_) row["efficiency"] = efficiency(t);
+      rows.push_back(std::move(row));
+    }
+    return {{"rows", std::move(rows)}};
+  }
+
+  // From the speed of one core here; `--cores` of them make a machine.
+  void print_prediction() {
+    if (!wire_) throw CLI::ValidationError("--link", "expected the link between machines, got none");
+    bench::World alone{1, true, ring::run_threads};
+    std::string text = fmt::format("{:<44} {:>8} {:>12} {:>10} {:>14}\n", "per machine", "machines", "model",
+                                   "efficiency", "hides from rows");
+    for (const RingCase& c : cases()) {
+      if (!world_.root) continue;
+      const RingTimes here = bench::measure_ring(alone, c, 1, repeats_, std::nullopt);
+      const double pair = bench::median(here.call) / cores_;
+      const double seconds = bench::predict_ring(c, predict_, pair, *wire_);
+      const double alone_seconds = bench::predict_ring(c, predict_, pair, Wire{INFINITY, 0});
+      const double half = static_cast<double>(c.rows) / 2;
+      const double flops = 4.0 * half * half * static_cast<double>(c.d * c.heads) / pair;
+      const double group = static_cast<double>(c.heads) / static_cast<double>(c.kv_heads);
+      const double least = static_cast<double>(size_of(c.dtype)) / 2 * flops / (wire_->bytes_per_second * group) *
+                           (c.causal ? 2.0 : 1.0);
+      text += fmt::format("{:<44} {:>8} {:>10.1f}ms {:>10.3f} {:>14.0f}\n", text_of(c), predict_, 1e3 * seconds,
+                          alone_seconds / seconds, least);
+    }
+    if (world_.root) fmt::print("{}", text);
+  }
+
+  const bench::World& world_;
+  RingCase what_;
+  std::string ranks_, dtype_ = "f32", link_;
+  std::int64_t kv_heads_ = 0;
+  bool full_ = false, backward_ = false, contiguous_ = false, json_ = false, quiet_ = false;
+  int repeats_ = 5, predict_ = 0, cores_ = 1;
+  std::optional<Wire> wire_;
+  std::vector<RingTimes> results_;
+};
+
+}  // namespace
+
+void add_bench_ring(CLI::App& bench, const bench::World& world) {
+  CLI::App* command = bench.add_subcommand("ring", "Attention over many ranks against one process");
+  const auto ring = std::make_shared<BenchRing>(world);
+  ring->add_to(*command);
+  command->callback([ring] { ring->run(); });
+}
+
+}  // namespace keel::cli

@@ -1,0 +1,144 @@
+#include "ring/forward.h"
+
+#include "cpu/zero.h"
+#include "ring/heads.h"
+#include "ring/terms.h"
+
+namespace keel::ring {
+namespace {
+
+class Ring final : public ForwardWay {
+ public:
+  explicit Ring(const ForwardCall& call)
+      : call_(call), sums_(call, true), tour_(call.link, call.geometry, call.block_shape(), {}, call.options.threads) {}
+
+  void run() override {
+    const Options& o = call_.options;
+    call_.link.attempt([&] { sums_.begin(); });
+    tour_.run(own_block(call_.keys(), call_.tensors.k, call_.tensors.v),
+              [&](int, const Block& block, void*) { sums_.add(block); });
+    call_.link.attempt([&] {
+      sums_.complete();
+      if (o.sinks.given() || call_.tensors.out.dtype != sums_.total().out.dtype) {
+        join({sums_.total().partial()}, sums_.total(), call_.tensors.out, o.sinks, o.threads);
+      }
+      sums_.weights().finish(sums_.total(), o.threads);
+    });
+  }
+  const RowResults& rows() const override { return sums_.total(); }
+
+ private:
+  const ForwardCall& call_;
+  RowSums sums_;
+  Tour tour_;
+};
+
+std::unique_ptr<ForwardWay> make_way(const ForwardCall& call) {
+  switch (call.geometry.sharding().mode) {
+    case Mode::ordered:
+      return make_ordered(call);
+    case Mode::decode:
+      return make_decode(call);
+    case Mode::ring:
+      break;
+  }
+  return std::make_unique<Ring>(call);
+}
+
+// What is computed together by all ranks.
+std::uint64_t requests_of(const Outputs& o) {
+  return (o.heads.empty() ? 0u : 1u) |
+         (o.key_sums.given() ? 2u + (static_cast<std::uint64_t>(o.key_sum_rows) << 8) : 0u);
+}
+
+}  // namespace
+
+RowSums::RowSums(const ForwardCall& call, bool in_place)
+    : call_(call),
+      own_({call.problem.batch, call.problem.q_heads, call.queries().size(), call.problem.d_v},
+           accumulation_dtype(call.problem.dtype), kept_for(call.outputs)),
+      next_({call.problem.batch, call.problem.q_heads, call.queries().size(), call.problem.d_v},
+            accumulation_dtype(call.problem.dtype), kept_for(call.outputs)),
+      total_(in_place ? with_callers(own_.results(), call.tensors.out, call.outputs) : own_.results()),
+      weights_(call.outputs.weights, call.geometry.sharding().n_k),
+      queries_(stretches(call.queries())) {}
+
+void RowSums::attend(const Queries& queries, const Rows& keys, const TensorView& k, const TensorView& v,
+                     const RowResults& to) const {
+  Outputs outputs = to.outputs;
+  outputs.weights = weights_.view(queries, keys);
+  keel::attention(queries.of_rows(call_.tensors.q), k, v, to.out,
+                  slice_options(call_.options, call_.geometry.sharding(), queries, keys), outputs);
+}
+
+void RowSums::add(const Block& block) {
+  for (std::size_t part = 0; part < queries_.size(); ++part) {
+    for (std::size_t stretch = 0; stretch < block.rows.size(); ++stretch) add(part, block, stretch);
+  }
+}
+
+void RowSums::add(std::size_t part, const Block& block, std::size_t stretch) {
+  const Queries& queries = queries_[part];
+  const Rows keys = call_.geometry.visible(queries.rows, block.rows[stretch]);
+  if (queries.rows.size() == 0 || keys.size() == 0) return;
+  const RowResults total = total_.slice(queries.first, queries.first + queries.rows.size());
+  const RowResults next = next_.results().slice(0, queries.rows.size());
+  const RowResults& to = begun_[part] ? next : total;
+  attend(queries, keys, of_block(block, block.k[stretch], stretch, keys),
+         of_block(block, block.v[stretch], stretch, keys), to);
+  weights_.note(queries, keys, to.outputs.lse);
+  if (begun_[part]) {
+    keel::merge(std::array{total.partial(), next.partial()}, total.out, total.outputs, call_.options.threads);
+  }
+  begun_[part] = true;
+}
+
+void RowSums::complete() {
+  for (std::size_t part = 0; part < queries_.size(); ++part) {
+    const Queries& queries = queries_[part];
+    if (begun_[part] || queries.rows.size() == 0) continue;
+    const Rows none{};
+    attend(queries, none, keel::slice(call_.tensors.k, 2, 0, 0, call_.tensors.k.shape[2]),
+           keel::slice(call_.tensors.v, 2, 0, 0, call_.tensors.v.shape[2]),
+           total_.slice(queries.first, queries.first + queries.rows.size()));
+  }
+}
+
+void attention(Transport& transport, const Sharding& sharding, const Tensors& tensors, const Options& options,
+               const Outputs& outputs) {
+  Link link(transport);
+  std::optional<Problem> problem;
+  std::optional<ForwardCall> call;
+  std::unique_ptr<ForwardWay> way;
+  std::optional<KeySumsPass> key_sums;
+  Terms terms(kTermCount);
+  link.attempt([&] {
+    problem.emplace(check(link, sharding, tensors, options, outputs));
+    terms = terms_of(sharding, *problem, requests_of(outputs));
+    call.emplace(ForwardCall{link, Geometry(sharding, link.size(), problem->batch, options), tensors, options, outputs,
+                             *problem});
+    way = make_way(*call);
+    if (outputs.key_sums.given()) key_sums.emplace(*call);
+  });
+  link.agree(terms);
+
+  way->run();
+  if (key_sums) key_sums->run(way->rows());
+  std::vector<double> sums;
+  const bool together = sharding.mode != Mode::decode;  // else this rank has all rows
+  const std::size_t entries = static_cast<std::size_t>(problem->entries() * problem->q_heads);
+  if (!outputs.heads.empty()) {
+    sums.resize(entries * kHeadSums);
+    link.attempt([&] {
+      sums =
+          head_sums(call->geometry, call->queries(), way->rows(), options.sinks.given(), outputs.saturation_threshold);
+    });
+  }
+  std::vector<std::vector<double>> of_ranks = link.share(together ? sums : std::vector<double>());
+  if (!outputs.heads.empty()) {
+    if (!together) of_ranks = {sums};
+    reduce_heads(of_ranks, outputs.heads);
+  }
+}
+
+}  // namespace keel::ring
