@@ -38,6 +38,8 @@ std::string quoted(const std::string& text) {
 }  // namespace
 
 std::string keel_command() {
+  // Set by whoever runs it under another name: the Python package.
+  if (const char* called = std::getenv("KEEL_COMMAND"); called != nullptr && *called != '\0') return called;
   std::error_code error;
   const fs::path self = fs::read_symlink("/proc/self/exe", error).parent_path() / "keel";
   if (error || !fs::exists(self, error)) return "keel";

@@ -157,3 +157,29 @@ def test_every_public_function_has_an_example():
     for name in keel.__all__:
         if inspect.isfunction(getattr(keel, name)):
             assert ">>>" in getattr(keel, name).__doc__, name
+
+
+@pytest.mark.skipif(not (FOLDER / "bin/keel").exists(), reason="built without the programs")
+@pytest.mark.parametrize("called", ["module", "script"])
+def test_carries_the_programs(called, tmp_path):
+    script = Path(sys.executable).parent / "keel"
+    command = [sys.executable, "-m", "keel"] if called == "module" else [str(script)]
+    run = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+    assert run.stdout == f"keel {keel.__version__}\n"
+    lab = [*command, "lab", "example", "--repeats", "2", "--no-plots"]
+    run = subprocess.run(lab, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert "7 claims: 7 hold" in run.stdout
+    assert (tmp_path / "lab-report/index.html").exists()
+    # What it prints of itself can be pasted.
+    shown = subprocess.run([*command, "lab", "--help"], capture_output=True, text=True, check=True).stdout
+    assert f"\n  {'keel' if called == 'script' else sys.executable + ' -m keel'} lab list " in shown
+    wrong = subprocess.run([*command, "lab", "nothing"], capture_output=True, text=True)
+    assert wrong.returncode == 2 and wrong.stderr.startswith("keel: ")
+
+
+@pytest.mark.skipif(not (FOLDER / "bin/keel-lab").exists(), reason="built without the programs")
+def test_the_programs_find_their_libraries_in_the_package():
+    needed = subprocess.run(["ldd", FOLDER / "bin/keel-lab"], capture_output=True, text=True, check=True).stdout
+    for line in needed.splitlines():
+        if re.search(r"libtbb|libhwy|libopenblas|libfmt", line):
+            assert str(FOLDER) in line, line
