@@ -11,6 +11,7 @@
 #include "io/file.h"
 #include "keel/error.h"
 #include "lab/folder.h"
+#include "lab/report/picture.h"
 #include "run.h"
 #include "support/temporary_folder.h"
 
@@ -125,6 +126,20 @@ TEST(Report, HasKernelsOrRecordedRowsAndSaysWhich) {
   EXPECT_NEAR(row.at("unscaled").at("scores")[3], 8 * row.at("scaled").at("scores")[3].get<double>(), 0.01);
   EXPECT_LT(row.at("unscaled").at("entropy"), row.at("scaled").at("entropy"));
   EXPECT_EQ(recorded.at("maps").at("1024").at("scaled").at("weights").size(), 256u);
+}
+
+TEST(Picture, ShowsWhatTheRunMeasuredOrIsLeftOut) {
+  const std::string svg = picture(everything());
+  const auto count = [&](const std::string& text) {
+    std::size_t n = 0;
+    for (std::size_t at = svg.find(text); at != std::string::npos; at = svg.find(text, at + 1)) ++n;
+    return n;
+  };
+  EXPECT_TRUE(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+  EXPECT_EQ(count("stroke-width=\"2.5\""), 4u);        // two curves in each of two panels
+  EXPECT_EQ(count("<rect "), 1u + 2u * 16 * 16 + 2u);  // the page, two maps, the legend
+  EXPECT_EQ(count("nan"), 0u);
+  EXPECT_EQ(picture({small()}), "");
 }
 
 TEST(Report, LeavesNoHalfRowEmpty) {
