@@ -10,7 +10,7 @@ FUZZ_SECONDS := 600
 SETUP := yes
 
 MAKEFLAGS += --no-print-directory
-.PHONY: help setup setup-dev setup-install build test test-all wheel lab playground bench sanitize tsan clang static fuzz cuda cross format \
+.PHONY: help setup setup-dev setup-install build test test-all wheel docs lab playground bench sanitize tsan clang static fuzz cuda cross format \
   tidy install clean
 
 help:  ## show this list
@@ -36,6 +36,9 @@ test-all: test clang static  ## make test, make clang and make static, build Kee
 
 wheel: build  ## build the Python wheel into build/wheel
 	@SETUP=$(SETUP) scripts/python.sh wheel
+
+docs:  ## build the documentation site into build/docs/site
+	@SETUP=$(SETUP) scripts/python.sh docs
 
 lab: build  ## build, then run the lab: measure what the scaling does and write a report
 	@build/bin/keel lab

@@ -5,6 +5,7 @@
 #   scripts/python.sh wheel        builds build/wheel/keel-*.whl
 #   scripts/python.sh test         also installs it into the virtual environment and runs python/tests there
 #   scripts/python.sh deep         the same, but the tests that are marked as deep
+#   scripts/python.sh docs         builds the documentation site, build/docs/site, with no link broken
 #
 # What is up to date is left alone. Without a package index, missing packages are not available: `wheel` then
 # fails, and `test` says what is left out and succeeds.
@@ -106,5 +107,11 @@ case ${1:-} in
     tail -n 1 "$log"
     exit $others
     ;;
-  *) fail "usage: scripts/python.sh environment|wheel|test|deep" ;;
+  docs)
+    environment || fail "$why, and the site needs mkdocs-material"
+    python3 scripts/docs.py . build/docs/pages
+    NO_MKDOCS_2_WARNING=1 "$venv/bin/python" -m mkdocs build --strict >"$log" 2>&1 || fail "$(grep -E "WARNING|ERROR" "$log")"
+    echo "build/docs/site/index.html"
+    ;;
+  *) fail "usage: scripts/python.sh environment|wheel|test|deep|docs" ;;
 esac

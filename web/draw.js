@@ -16,6 +16,21 @@ const Draw = (() => {
     return node;
   }
 
+  // d_k as d with a small k, in what is written: not in code, not in a control's own text.
+  function subscripts(root) {
+    const name = /\b(d?W|[dn])_(k|v|a|q|model|[QKVsh])\b/;
+    const walk = document.createTreeWalker(root, NodeFilter.SHOW_TEXT), found = [];
+    while (walk.nextNode()) {
+      const parent = walk.currentNode.parentElement;
+      if (name.test(walk.currentNode.data) && !parent.closest("code, pre, textarea, option, svg, script, sub")) found.push(walk.currentNode);
+    }
+    for (const node of found) {
+      const parts = node.data.split(name), pieces = [];
+      for (let i = 0; i < parts.length; i += 3) pieces.push(parts[i], ...(i + 2 < parts.length ? [parts[i + 1], element("sub", { text: parts[i + 2] })] : []));
+      node.replaceWith(...pieces);
+    }
+  }
+
   // Three digits that matter: 0.371, 12.4, 1.20e−5.
   function number(x) {
     if (!Number.isFinite(x)) return Number.isNaN(x) ? "NaN" : x > 0 ? "∞" : "−∞";
@@ -127,5 +142,5 @@ const Draw = (() => {
   };
   const median = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
 
-  return { element, number, slider, choice, bars, shades, norm, deviation, median };
+  return { element, subscripts, number, slider, choice, bars, shades, norm, deviation, median };
 })();

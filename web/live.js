@@ -2,7 +2,7 @@
 // for a square of rows, as two maps. Both follow one state.
 "use strict";
 const Live = (() => {
-  const { element, number, slider, choice, bars, shades, norm, deviation, median } = Draw;
+  const { element, subscripts, number, slider, choice, bars, shades, norm, deviation, median } = Draw;
   const powers = (from, to, step = 1) => Array.from({ length: Math.round((to - from) / step) + 1 }, (_, i) => 2 ** (from + i * step));
   const ARMS = ["unscaled", "scaled"];
   const NAMES = { unscaled: "Unscaled", scaled: "Divided by √d_k" };
@@ -139,6 +139,7 @@ const Live = (() => {
       const even = Math.log(state.keys), is = found[state.arm];
       head.textContent = `${NAMES[state.arm]}, d_k = ${state.size}, ${state.keys} keys: one key gets ` +
         `${Math.round(100 * is.largest)}\u00a0% of the attention; the entropy is ${number(is.entropy)} of at most ${number(even)} nats.`;
+      subscripts(head);
       Live.shown = { state: { ...state }, found };
     };
   }

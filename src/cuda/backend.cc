@@ -82,7 +82,7 @@ class CudaBackend final : public Backend {
   }
   void plan(const BackwardProblem& p, const Planning&, Plan& plan) const override {
     PlannedBackward& part = plan.emplace<PlannedBackward>();
-    describe(p, part.call);
+    part.call = BackwardCall(p);
     part.as_given = p.as_given;
     part.device = p.forward.device.index;
     part.stream = p.forward.options.stream;

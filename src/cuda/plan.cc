@@ -37,10 +37,12 @@ std::string unloadable(const char* name, const BasicView<4, Pointer>& x) {
   return "";
 }
 
-// Whether pairs of neighbouring keys lie at multiples of their size, in rows of any of its batch entries and heads.
-bool has_pairs(const TensorView& x) {
-  const bool even = std::all_of(x.strides.begin(), x.strides.end() - 1, [](auto stride) { return stride % 2 == 0; });
-  return even && reinterpret_cast<std::uintptr_t>(x.data) % static_cast<std::uintptr_t>(2 * size_of(x.dtype)) == 0;
+// Whether rows begin at multiples of 16 bytes.
+bool has_aligned_rows(const TensorView& x) {
+  const std::int64_t unit = 16 / size_of(x.dtype);
+  const bool even =
+      std::all_of(x.strides.begin(), x.strides.end() - 1, [&](auto stride) { return stride % unit == 0; });
+  return even && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
 }
 
 // What the scores need beyond masks by position.
@@ -66,8 +68,8 @@ Terms terms_of(const Problem& p) {
 bool fits_single_term(const Problem& p, Terms term, int d, Statistics statistics) {
   const Options& o = p.options;
   if (!hopper::has_single_terms(d) || statistics != Statistics::none) return false;
-  if (term == Terms::bias) return o.bias.dtype == p.dtype && has_pairs(o.bias) && !p.sequences.packed();
-  if (term == Terms::mask) return has_pairs(o.mask) && !p.sequences.packed();
+  if (term == Terms::bias) return o.bias.dtype == p.dtype && has_aligned_rows(o.bias) && !p.sequences.packed();
+  if (term == Terms::mask) return has_aligned_rows(o.mask) && !p.sequences.packed();
   return true;
 }
 
@@ -131,7 +133,7 @@ ForwardWork plan_forward(const Problem& p, const Gpu& gpu, std::vector<std::stri
     if (reasons != nullptr) reasons->push_back(concat(text...));
   };
   ForwardWork work;
-  describe(p, work.call);
+  work.call = Call(p);
   work.heads = {p.outputs.heads.data(), p.outputs.saturation_threshold};
   if (const std::string reason = unfit(p, gpu); !reason.empty()) {
     because("the plain kernel, which serves everything: ", reason);
@@ -147,13 +149,13 @@ ForwardWork plan_forward(const Problem& p, const Gpu& gpu, std::vector<std::stri
   const bool moments = statistics == Statistics::moments;
   if (terms != Terms::none && (few || !fits_single_term(p, terms, d, statistics))) terms = Terms::any;
   const bool rich = terms == Terms::any;
-  const bool dense = terms == Terms::bias || terms == Terms::mask;
-  const Purpose purpose = few                                        ? Purpose::few
-                          : rich && moments                          ? Purpose::rich_moments
-                          : rich                                     ? Purpose::rich
-                          : dense                                    ? Purpose::dense
-                          : wide && !moments && terms == Terms::none ? Purpose::wide
-                                                                     : Purpose::plain;
+  const bool single = terms != Terms::none && !rich;
+  const Purpose purpose = few                ? Purpose::few
+                          : rich && moments  ? Purpose::rich_moments
+                          : rich             ? Purpose::rich
+                          : single           ? hopper::purpose_of(terms)
+                          : wide && !moments ? Purpose::wide
+                                             : Purpose::plain;
   work.hopper = true;
   work.choice = {hopper::shape_for(d, purpose), p.dtype == DType::bf16, terms, statistics};
   work.processors = gpu.processors;

@@ -90,7 +90,12 @@ void Transport::wait(Request request) {
   const auto start = std::chrono::steady_clock::now();
   for (int done = 0; done == 0;) {
     check(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE), "MPI_Testall");
-    if (done == 0 && std::chrono::steady_clock::now() - start > kPatience) std::this_thread::sleep_for(kPause);
+    if (done != 0) break;
+    if (std::chrono::steady_clock::now() - start < kPatience) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kPause);
+    }
   }
   state_->open.erase(found);
 }

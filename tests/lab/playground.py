@@ -31,11 +31,11 @@ def read_npy(path):
     return struct.unpack(f"<{(len(data) - start) // 4}f", data[start:])
 
 
-def attend(keel, folder, given):
+def attend(keel, folder, given, *options):
     for name, rows in (("q", given["n_q"]), ("k", given["n_k"]), ("v", given["n_k"])):
         write_npy(folder / f"{name}.npy", rows, given[name])
     files = [str(folder / f"{name}.npy") for name in ("q", "k", "v", "weights")]
-    said = subprocess.run([keel, "attend", *files[:3], "--scale", repr(given["scale"]), "--weights", files[3], "--json"],
+    said = subprocess.run([keel, "attend", *files[:3], "--scale", repr(given["scale"]), "--weights", files[3], "--json", *options],
                           check=True, capture_output=True, text=True).stdout
     return read_npy(Path(files[3])), json.loads(said)["statistics"]["all"]["mean_entropy"]
 
@@ -59,7 +59,10 @@ def check_row(keel, folder, shown):
     """What is wrong with the row that is shown now, for both arms."""
     faults = []
     for arm, found in shown["found"].items():
-        given = found["given"]
+        given, state = found["given"], shown["state"]
+        scale = 1 / (state["temperature"] * (math.sqrt(state["size"]) if arm == "scaled" else 1))
+        if abs(given["scale"] - scale) > 1e-7 * scale or (given["d_k"], given["n_k"]) != (state["size"], state["keys"]):
+            faults.append(f"{arm}: computed with scale {given['scale']}, d_k {given['d_k']} and {given['n_k']} keys at {state}")
         weights, entropy = attend(keel, folder, given)
         d = given["d_k"]
         scores = [given["scale"] * sum(given["q"][c] * given["k"][j * d + c] for c in range(d)) for j in range(given["n_k"])]
@@ -111,7 +114,7 @@ def check(browser, keel, folder):
     browser.evaluate("document.querySelector('#live .plain').click()")
     if browser.evaluate(SHOWN)["drawn"] == after["drawn"]:
         faults.append("another row is the same row")
-    faults += check_worked(browser, keel, folder)
+    faults += check_worked(browser, keel, folder) + check_editor(browser, keel, folder)
     size = browser.evaluate("Live.size")
     if size > MOST_WASM:
         faults.append(f"WebAssembly: {size} bytes of at most {MOST_WASM}")
@@ -130,4 +133,39 @@ def check_worked(browser, keel, folder):
         faults.append("worked example: a changed number changes nothing")
     if apart(after["cells"][27:36], weights) > TOLERANCE:  # after Q, K, V and S
         faults.append("worked example: not keel attend's weights")
+    return faults
+
+
+def check_editor(browser, keel, folder):
+    """A sentence under every option, then matrices, one of them wrong."""
+    shown = "(() => { const { call: c, result: r } = Editor.shown; return { given: { ...c, q: [...c.q], k: [...c.k], v: [...c.v] }, weights: [...r.weights], entropy: [...r.entropy] } })()"
+
+    def enter(field, text):
+        browser.evaluate(f"(e => {{ e.value = {json.dumps(text)}; e.dispatchEvent(new Event('input', {{ bubbles: true }})) }})(document.getElementById('editor-{field}'))")
+        return browser.evaluate(shown)
+
+    def compare(what, found, *options):
+        weights, entropy = attend(keel, folder, found["given"], *options)
+        mean = sum(found["entropy"]) / len(found["entropy"])
+        return [] if apart(found["weights"], weights) <= TOLERANCE and abs(mean - entropy) <= TOLERANCE else [f"{what}: not keel attend's weights"]
+
+    faults = compare("sentence", enter("text", "to be or not to be"))
+    faults += compare("mask", enter("mask", "window"), "--causal", "top_left", "--window", "2,0")
+    faults += compare("softcap", enter("softcap", "1.5"), "--causal", "top_left", "--window", "2,0", "--softcap", "1.5")
+    faults += compare("sink", enter("sink", "0.5"), "--causal", "top_left", "--window", "2,0", "--softcap", "1.5", "--sinks", "0.5")
+    faults += compare("scale", enter("scale", "none"), "--causal", "top_left", "--window", "2,0", "--softcap", "1.5", "--sinks", "0.5")
+    browser.evaluate("[...document.querySelectorAll('#editor .choice button')].at(-1).click()")
+    for field in ("softcap", "sink"):
+        enter(field, "")
+    faults += compare("matrices", enter("mask", "none"))
+    enter("K", "1 0\n0 1 2")
+    said = browser.evaluate("document.querySelector('#editor [role=alert]').textContent")
+    if said != "K, row 2: expected 2 numbers as in row 1, got 3":
+        faults.append(f"matrices: a wrong row is reported as '{said}'")
+    enter("K", "1 0\n0 1\n0.5 0.5")
+    enter("softcap", "-1")
+    said = browser.evaluate("document.querySelector('#editor [role=alert]').textContent")
+    if said != "[attention] softcap: expected a positive finite number, got -1":
+        faults.append(f"softcap: a wrong one is reported as '{said}'")
+    enter("softcap", "")
     return faults

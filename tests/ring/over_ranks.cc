@@ -107,6 +107,7 @@ Forward over_ranks(const Ranks& ranks) {
     std::vector<std::vector<HeadStatistics>> heads(static_cast<std::size_t>(ranks.size),
                                                    std::vector<HeadStatistics>(outputs.heads.size()));
     std::mutex writing;
+    std::vector<std::size_t> here;  // ranks of this process
     ranks.run(ranks.size, [&](ring::Transport& transport) {
       const int rank = transport.rank();
       const bool all_queries = ranks.mode == ring::Mode::decode;
@@ -130,13 +131,16 @@ Forward over_ranks(const Ranks& ranks) {
       const std::lock_guard lock(writing);
       queries.finish();
       keys.finish();
+      here.push_back(static_cast<std::size_t>(rank));
     });
-    for (std::size_t rank = 0; rank < heads.size(); ++rank) {
-      if (!std::equal(heads[rank].begin(), heads[rank].end(), heads[0].begin(), same)) {
-        throw Error(ErrorCode::peer, concat("the statistics of heads differ between ranks 0 and ", rank));
+    const std::vector<HeadStatistics>& first = heads[here.front()];
+    for (const std::size_t rank : here) {
+      if (!std::equal(first.begin(), first.end(), heads[rank].begin(), same)) {
+        throw Error(ErrorCode::peer,
+                    concat("the statistics of heads differ between ranks ", here.front(), " and ", rank));
       }
     }
-    std::copy(heads[0].begin(), heads[0].end(), outputs.heads.begin());
+    std::copy(first.begin(), first.end(), outputs.heads.begin());
   };
 }
 

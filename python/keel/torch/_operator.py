@@ -12,13 +12,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
+from torch._decomp import register_decomposition
 
 from keel import _core
 from keel._attention import COUNTS
 from keel._attention import STATISTICS as _STATISTICS
 from keel._backward import OF_OPTIONS, OF_TENSORS, Gradients
 from keel._options import TABLE
-from keel.torch import _check
+from keel.torch import _check, _onnx
 
 # Per kind of option: what checks and converts a caller's value, and its types in an operator, of which one is given.
 _KINDS: dict[str, tuple[Any, ...]] = {
@@ -89,9 +90,14 @@ def flatten(operation: str, options: Mapping[str, Any]) -> list[Any]:
     return flat
 
 
+def as_options(flat: Any) -> dict[str, Any]:
+    """The options that are given, by name."""
+    return {name: value for name, value in zip(_OPTIONS, flat) if value is not None}
+
+
 def _given(flat: Any) -> dict[str, Any]:
     """The options as a dict, as the compiled part takes them."""
-    options = {name: value for name, value in zip(_OPTIONS, flat) if value is not None}
+    options = as_options(flat)
     options["threads"] = torch.get_num_threads()
     return options
 
@@ -302,3 +308,18 @@ def attention_backward(*inputs: Any) -> Any:
 def attention_weights(*inputs: Any) -> Any:
     """torch.ops.keel.attention_weights, detached."""
     return torch.ops.keel.attention_weights(*(x.detach() if isinstance(x, Tensor) else x for x in inputs))
+
+
+@register_decomposition(torch.ops.keel.attention.default)
+def _attention_in_onnx(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    """For torch.onnx.export, which alone asks for the decompositions of others' operators."""
+    *options, statistics, out_dtype = rest
+    if statistics:
+        _check.refuse("attention", "return_stats", "False in an ONNX export", True, NotImplementedError)
+    out, lse, _ = _onnx.by_onnx(q, k, v, as_options(options))
+    return out if out_dtype is None else out.to(out_dtype), lse, q.new_empty(0), q.new_empty(0, dtype=torch.int64)
+
+
+@register_decomposition(torch.ops.keel.attention_weights.default)
+def _attention_weights_in_onnx(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> Tensor:
+    return _onnx.by_onnx(q, k, v, as_options(options))[2]

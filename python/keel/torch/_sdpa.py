@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.attention.bias import CausalBias
 
 from keel._classes import takes_over
-from keel.torch import _name, _observe, _short
+from keel.torch import _name, _observe, _onnx, _short
 from keel.torch import _operator as operator
 from keel.torch._check import FLOATS, autocasted, causal_of, check_no_tangent, check_number, check_tensor, refuse
 
@@ -103,11 +103,11 @@ def _any(
     if 0 in (query.shape[-1], value.shape[-1]):
         refuse(_OPERATION, "query", "head sizes of at least 1", f"{query.shape[-1]} and {value.shape[-1]} in value")
 
-    options: dict[str, Any] = {"mask": attn_mask, "causal": causal, "dropout": dropout_p}
-    if scale is not None:
-        options["scale"] = scale
-    observer = None if torch.compiler.is_compiling() else _observe.observer
+    options = {"mask": attn_mask, "causal": causal, "dropout": dropout_p, "scale": scale}
     flat = operator.flatten(_OPERATION, options)
+    if torch.onnx.is_in_onnx_export():  # which translates torch's function for every opset
+        return _onnx.by_torch(query, key, value, operator.as_options(flat)).reshape(shape)
+    observer = None if torch.compiler.is_compiling() else _observe.observer
     out: Tensor
     out, _, rows, counts = operator.attention(query, key, value, *flat, observer is not None, None)
     if observer is not None:

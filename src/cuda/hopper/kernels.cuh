@@ -41,21 +41,24 @@ Kernel find_kernel(const Choice& c) {
                                : kernel_of<kPlain, Element, kPosition, kEntropy>();
 }
 
+template <int kD, class Element, Terms kTerm>
+Kernel single_term() {
+  return kernel_of<shape_for(kD, purpose_of(kTerm)), Element, kTerm, Statistics::none>();
+}
+
 template <int kD, class Element>
-Kernel find_single_term(const Choice& c) {
-  constexpr Shape kPlain = shape_for(kD, Purpose::plain), kDense = shape_for(kD, Purpose::dense);
-  constexpr auto kNone = Statistics::none;
-  switch (c.terms) {
+Kernel find_single_term(Terms term) {
+  switch (term) {
     case Terms::softcap:
-      return kernel_of<kPlain, Element, Terms::softcap, kNone>();
+      return single_term<kD, Element, Terms::softcap>();
     case Terms::alibi:
-      return kernel_of<kPlain, Element, Terms::alibi, kNone>();
+      return single_term<kD, Element, Terms::alibi>();
     case Terms::bias:
-      return kernel_of<kDense, Element, Terms::bias, kNone>();
+      return single_term<kD, Element, Terms::bias>();
     case Terms::mask:
-      return kernel_of<kDense, Element, Terms::mask, kNone>();
+      return single_term<kD, Element, Terms::mask>();
     case Terms::dropout:
-      return kernel_of<kPlain, Element, Terms::dropout, kNone>();
+      return single_term<kD, Element, Terms::dropout>();
     default:
       return {};
   }
@@ -72,10 +75,10 @@ Kernel single_term_kernel_for(const Choice& choice);
   Kernel kernel_for<d>(const Choice& choice) {                                                   \
     return choice.bf16 ? find_kernel<d, __nv_bfloat16>(choice) : find_kernel<d, __half>(choice); \
   }
-#define KEEL_SINGLE_TERM_KERNELS_FOR(d)                                                                    \
-  template <>                                                                                              \
-  Kernel single_term_kernel_for<d>(const Choice& choice) {                                                 \
-    return choice.bf16 ? find_single_term<d, __nv_bfloat16>(choice) : find_single_term<d, __half>(choice); \
+#define KEEL_SINGLE_TERM_KERNELS_FOR(d)                                                                                \
+  template <>                                                                                                          \
+  Kernel single_term_kernel_for<d>(const Choice& choice) {                                                             \
+    return choice.bf16 ? find_single_term<d, __nv_bfloat16>(choice.terms) : find_single_term<d, __half>(choice.terms); \
   }
 
 }  // namespace keel::cuda::hopper

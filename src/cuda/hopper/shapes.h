@@ -20,8 +20,8 @@ struct Shape {
 
 // For what a shape serves: long sequences; those whose rows fill few tiles; scores that need more than a mask by
 // position (keys are then a multiple of 64, as dropout's numbers come in such groups, and registers go to the options),
-// and their moments; a bias or a mask alone, whose values have registers of their own; few rows, as in decoding.
-enum class Purpose : std::uint8_t { wide, plain, rich, rich_moments, dense, few };
+// and their moments; a bias alone, whose values have registers of their own; few rows, as in decoding.
+enum class Purpose : std::uint8_t { wide, plain, rich, rich_moments, bias, few };
 
 // Measured on an H200: of each head size, the fastest of those that fit registers and shared memory.
 constexpr Shape shape_for(int d, Purpose purpose) {
@@ -32,7 +32,7 @@ constexpr Shape shape_for(int d, Purpose purpose) {
     const int rich_keys = purpose == Purpose::rich_moments || d == 256 ? 32 : 64;
     return {d, groups == 1 ? 64 : rich ? rich_keys : d == 192 ? 112 : 80, groups, groups == 1};
   }
-  if (purpose == Purpose::dense) return {d, d > 64 ? 96 : 128, groups, true};
+  if (purpose == Purpose::bias) return {d, d > 64 ? 96 : 128, groups, true};
   return {d, purpose == Purpose::rich_moments && d > 64 ? 64 : 128, groups, true};
 }
 
@@ -49,6 +49,12 @@ enum class Terms : std::uint8_t { none, softcap, alibi, bias, mask, dropout, any
 constexpr const char* name_of(Terms terms) {
   constexpr const char* names[] = {"no terms", "a softcap", "ALiBi", "a bias", "a mask", "dropout", "any terms"};
   return names[static_cast<int>(terms)];
+}
+
+// The shape of a single term's kernel.
+constexpr Purpose purpose_of(Terms single) {
+  if (single == Terms::bias) return Purpose::bias;
+  return single == Terms::softcap || single == Terms::alibi ? Purpose::wide : Purpose::plain;
 }
 
 // Whether the single terms are compiled for a head size.
