@@ -3,15 +3,29 @@
 scaled_dot_product_attention   torch's own signature and meaning
 attention                      every option of Keel, with lse, statistics, and gradients for bias, scale and sinks
 replace                        routes an existing model's F.scaled_dot_product_attention through Keel
+ring_attention                 attention over the processes of a group, each of which has some rows
+context_parallel               runs an existing model over such a group; shard says which rows a rank has
 Monitor                        watches the softmax of a model, per layer and head, while it trains or runs
 """
 
+from keel._shard import shard
 from keel.torch import _threads
 from keel.torch._attention import Attention, Statistics, attention
 from keel.torch._monitor import Monitor
 from keel.torch._replace import replace
+from keel.torch._ring import context_parallel, ring_attention
 from keel.torch._sdpa import scaled_dot_product_attention
 
-__all__ = ["Attention", "Monitor", "Statistics", "attention", "replace", "scaled_dot_product_attention"]
+__all__ = [
+    "Attention",
+    "Monitor",
+    "Statistics",
+    "attention",
+    "context_parallel",
+    "replace",
+    "ring_attention",
+    "scaled_dot_product_attention",
+    "shard",
+]
 
 _threads.share()

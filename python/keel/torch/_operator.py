@@ -50,12 +50,12 @@ _ROWS = {
     name: (_KINDS[option.kind][0], _PLACES.get((name, False)), _PLACES.get((name, True)))
     for name, option in TABLE.items()
 }
-_TENSORS = [i for i, argument in enumerate(ARGUMENTS) if argument.type == "Tensor?"]  # saved by autograd as such
+TENSORS = [i for i, argument in enumerate(ARGUMENTS) if argument.type == "Tensor?"]  # saved by autograd as such
 _DROPOUT, _SEED = _PLACES["dropout", False], _PLACES["seed", True]
 _OPTIONS = [argument.option for argument in ARGUMENTS]
 # The arguments that each gradient may be with respect to.
 _SOURCES: dict[str, list[str]] = {gradient: [gradient[1:]] for gradient in OF_TENSORS} | {
-    gradient: [ARGUMENTS[i].name for i in _TENSORS if TABLE[ARGUMENTS[i].option].gradient == gradient]
+    gradient: [ARGUMENTS[i].name for i in TENSORS if TABLE[ARGUMENTS[i].option].gradient == gradient]
     for gradient in OF_OPTIONS
 }
 
@@ -72,7 +72,7 @@ torch.library.define(
     f"(Tensor? dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, {_SCHEMA}, bool[] wanted) "
     f"-> ({', '.join('Tensor' for _ in Gradients._fields)})",
 )
-_INPUTS = [argument.name for argument in torch.ops.keel.attention.default._schema.arguments]
+INPUTS = [argument.name for argument in torch.ops.keel.attention.default._schema.arguments]
 
 
 def flatten(operation: str, options: Mapping[str, Any]) -> list[Any]:
@@ -88,11 +88,20 @@ def flatten(operation: str, options: Mapping[str, Any]) -> list[Any]:
     return flat
 
 
-def _given(flat: Any) -> dict[str, Any]:
+def given(flat: Any) -> dict[str, Any]:
     """The options as a dict, as the compiled part takes them."""
     options = {name: value for name, value in zip(_OPTIONS, flat) if value is not None}
     options["threads"] = torch.get_num_threads()
     return options
+
+
+def seed_of(flat: list[Any]) -> int:
+    return int(flat[_SEED]) if flat[_DROPOUT] else 0
+
+
+def set_seed(flat: list[Any], seed: int) -> None:
+    if flat[_DROPOUT]:
+        flat[_SEED] = torch.tensor([seed])
 
 
 def row_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -124,8 +133,19 @@ def _results(
     )
 
 
+def new_gradients(q: Tensor, k: Tensor, v: Tensor, flat: Any, needed: set[str]) -> dict[str, Tensor]:
+    """Memory for the gradients with respect to the inputs of these names."""
+    wanted = [not needed.isdisjoint(_SOURCES[gradient]) for gradient in Gradients._fields]
+    return _gradients(q, k, v, flat, wanted)
+
+
+def by_input(gradients: Mapping[str, Tensor], needed: Any) -> dict[str, Tensor]:
+    """Gradients by the names of the inputs that they are with respect to."""
+    return {source: gradients[name] for name in gradients for source in _SOURCES[name] if source in needed}
+
+
 def _gradients(q: Tensor, k: Tensor, v: Tensor, flat: Any, wanted: list[bool]) -> dict[str, Tensor]:
-    inputs = dict(zip(_INPUTS, (q, k, v, *flat)))
+    inputs = dict(zip(INPUTS, (q, k, v, *flat)))
     gradients = {}
     for name, want in zip(Gradients._fields, wanted):
         given = [inputs[source] for source in _SOURCES[name] if inputs[source] is not None]
@@ -142,7 +162,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, 
     outputs = {"lse": lse}
     if statistics:
         outputs.update(zip((*STATISTICS, *COUNTS), (*rows.unbind(0), *counts.unbind(0))))
-    _core.attention(q, k, v, out, _given(options), outputs)
+    _core.attention(q, k, v, out, given(options), outputs)
     return results
 
 
@@ -158,7 +178,7 @@ def _attention_backward(dout: Tensor | None, dlse: Tensor | None, q: Tensor, k: 
     gradients = _gradients(q, k, v, options, wanted)
     if dout is None:
         dout = torch.zeros_like(out)
-    _core.attention_backward(q, k, v, out, lse, dout, dlse, _given(options), gradients)
+    _core.attention_backward(q, k, v, out, lse, dout, dlse, given(options), gradients)
     return _all_of(gradients, q)
 
 
@@ -176,8 +196,8 @@ def _all_of(gradients: dict[str, Tensor], q: Tensor) -> tuple[Tensor, ...]:
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     q, k, v, *options, _statistics, _out_dtype = inputs
     out, lse, rows, counts = output
-    ctx.save_for_backward(q, k, v, out, lse, *(options[i] for i in _TENSORS))
-    for i in _TENSORS:
+    ctx.save_for_backward(q, k, v, out, lse, *(options[i] for i in TENSORS))
+    for i in TENSORS:
         options[i] = None
     ctx.others = options
     ctx.mark_non_differentiable(rows, counts)
@@ -185,14 +205,14 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 
 def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None, *_: Any) -> tuple[Any, ...]:
-    results: dict[str, Tensor | None] = dict.fromkeys(_INPUTS)
+    results: dict[str, Tensor | None] = dict.fromkeys(INPUTS)
     if dout is None and dlse is None:
         return tuple(results.values())
     q, k, v, out, lse, *tensors = ctx.saved_tensors
     options = list(ctx.others)
-    for i, tensor in zip(_TENSORS, tensors):
+    for i, tensor in zip(TENSORS, tensors):
         options[i] = tensor
-    needed = {name for name, needs in zip(_INPUTS, ctx.needs_input_grad) if needs}
+    needed = {name for name, needs in zip(INPUTS, ctx.needs_input_grad) if needs}
     wanted = [not needed.isdisjoint(_SOURCES[gradient]) for gradient in Gradients._fields]
     gradients = attention_backward(dout, dlse, q, k, v, out, lse, *options, wanted)
     for name, gradient in zip(Gradients._fields, gradients):

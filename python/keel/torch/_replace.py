@@ -17,6 +17,17 @@ _depth = 0
 _torchs = torch.nn.functional.scaled_dot_product_attention
 
 
+@contextlib.contextmanager
+def routed_to(function: Any) -> Iterator[None]:
+    """Within it, torch.nn.functional.scaled_dot_product_attention is `function`, for all threads."""
+    before = torch.nn.functional.scaled_dot_product_attention
+    torch.nn.functional.scaled_dot_product_attention = functools.wraps(_torchs)(function)
+    try:
+        yield
+    finally:
+        torch.nn.functional.scaled_dot_product_attention = before
+
+
 @functools.wraps(_torchs)
 def _routed(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
     if query.is_cpu and query.dtype.is_floating_point:
