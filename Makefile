@@ -10,7 +10,7 @@ FUZZ_SECONDS := 600
 SETUP := yes
 
 MAKEFLAGS += --no-print-directory
-.PHONY: help setup setup-dev setup-install build test test-all wheel lab bench sanitize tsan clang static fuzz cuda cross format \
+.PHONY: help setup setup-dev setup-install build test test-all wheel docs lab playground bench sanitize tsan clang static fuzz cuda cross format \
   tidy install clean
 
 help:  ## show this list
@@ -30,14 +30,21 @@ test: build  ## build, then run every test
 	@ctest --preset release --progress -j $(JOBS)
 	@SETUP=$(SETUP) scripts/python.sh test
 
-test-all: test clang static  ## make test, make clang and make static, and build Keel as part of another project
+test-all: test clang static  ## make test, make clang and make static, build Keel as part of another project, run the deep tests
 	@ctest --preset release --build-config Deep --label-regex deep
+	@SETUP=$(SETUP) scripts/python.sh deep
 
 wheel: build  ## build the Python wheel into build/wheel
 	@SETUP=$(SETUP) scripts/python.sh wheel
 
+docs:  ## build the documentation site into build/docs/site
+	@SETUP=$(SETUP) scripts/python.sh docs
+
 lab: build  ## build, then run the lab: measure what the scaling does and write a report
 	@build/bin/keel lab
+
+playground: build  ## build, then write attention to play with, one page, into build/playground
+	@build/bin/keel lab playground --out build/playground
 
 bench: build  ## build, then measure speed on this machine
 	@build/bin/keel bench
@@ -90,6 +97,7 @@ clean:  ## remove everything that was built
 setup:
 ifneq ($(SETUP),no)
 	@scripts/setup.sh
+	@scripts/setup.sh playground || echo 'setup: no compiler for WebAssembly, so the pages of the lab show recorded rows'
 endif
 
 setup-install:

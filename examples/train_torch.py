@@ -10,11 +10,10 @@ without a fault.
 
 import argparse
 
+import keel.torch
 import torch
 import torch.nn.functional as F
 from torch import nn
-
-import keel.torch
 
 DIGITS, LENGTH, SEPARATOR = 10, 8, 10
 

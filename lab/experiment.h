@@ -19,14 +19,21 @@ class Experiment {
   virtual std::string question() const = 0;  // one sentence
   virtual Result run(Work& work) const = 0;
 
-  // Relative cost of the two profiles, for the time left: about seconds on one core.
+  // Relative cost, for the time left: about seconds on one core.
   struct Cost {
     double quick = 1, full = 1;
+    double quick_short = 0, full_short = 0;  // of the short form
   };
   virtual Cost cost() const = 0;
+  double cost(const Settings& settings) const {
+    const Cost all = cost();
+    if (settings.short_form) return settings.full ? all.full_short : all.quick_short;
+    return settings.full ? all.full : all.quick;
+  }
 
-  // One that takes too long to be part of `keel lab` without a name.
-  virtual bool by_name_only() const { return false; }
+  // Whether it has a short form (Settings::short_form): one that takes minutes and has options of its own when it is
+  // named, and is shorter as a part of `keel lab` without a name.
+  virtual bool has_short_form() const { return false; }
 };
 
 // All experiments, in the order of the report.

@@ -7,6 +7,7 @@
 #include "io/file.h"
 #include "io/messages.h"
 #include "keel/error.h"
+#include "lab/report/picture.h"
 #include "lab/report/report.h"
 
 namespace keel::lab {
@@ -67,6 +68,7 @@ void Folder::publish(const std::vector<Record>& records) const {
   io::write_file(path_ + "/claims.json", lab::to_json(entries).dump(1) + "\n");
   io::write_file(path_ + "/claims.csv", to_csv(to_table(entries)));
   io::write_file(report_path(), report(records, entries));
+  if (const std::string svg = picture(records); !svg.empty()) io::write_file(path_ + "/picture.svg", svg);
 }
 
 }  // namespace keel::lab

@@ -14,6 +14,7 @@ namespace keel::lab {
 //   NAME-FIGURE.csv      the numbers behind a figure
 //   claims.json, .csv    the ledger
 //   index.html           the report
+//   picture.svg          what the scaling does, in one picture
 // Every file appears complete or not at all. Failures raise keel::Error (ErrorCode::io).
 class Folder {
  public:

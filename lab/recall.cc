@@ -220,6 +220,22 @@ double Trained::settled() const {
   return snapshots[i].step;
 }
 
+nn::ScoreMaker fixed_temperature(double factor) {
+  class Fixed : public nn::ScoreFunction {
+   public:
+    explicit Fixed(double scale) : scale_(scale) {}
+    nn::Scored operator()(const nn::Tensor& q, const nn::Tensor& k) const override {
+      return {.q = q, .k = k, .scale = scale_};
+    }
+
+   private:
+    double scale_;
+  };
+  return [=](std::int64_t, std::int64_t d_k) {
+    return std::make_unique<Fixed>(1 / (factor * std::sqrt(static_cast<double>(d_k))));
+  };
+}
+
 Trained train_recall(const RecallSettings& settings) {
   const std::string& stream = settings.stream;
   nn::Random start(settings.seed, stream + "/weights"), data(settings.seed, stream + "/data");

@@ -58,6 +58,9 @@ struct Trained {
 
 Trained train_recall(const RecallSettings& settings);
 
+// q·k/τ with τ = factor·√d_k.
+nn::ScoreMaker fixed_temperature(double factor);
+
 // While it is alive, each training run stays on its own thread: whole runs go in parallel.
 class OneThreadEach {
  public:

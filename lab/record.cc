@@ -11,7 +11,8 @@ Json identity(const Experiment& experiment, const Settings& settings) {
                {"profile", settings.full ? "full" : "quick"},
                {"seed", settings.seed},
                {"repeats", settings.repeats}};
-  if (experiment.by_name_only()) {
+  if (experiment.has_short_form()) {
+    json["form"] = settings.short_form ? "short" : "whole";
     Json& options = json["options"] = Json::object();
     for (const auto& [name, value] : settings.options) {
       const auto digest = settings.digests.find(name);

@@ -45,20 +45,23 @@ double robust(Findings& times, const std::string& key, std::span<const double> r
   return middle;
 }
 
-Point fastest(double x, std::span<const double> rounds) {
-  const double least = *std::min_element(rounds.begin(), rounds.end());
-  return {x, least, least, least};
-}
-
 Point quartiles(double x, std::span<const double> rounds) { return quantile_point(x, rounds, 0.25, 0.75); }
 
-double exponent(const std::vector<Point>& points) {
-  std::vector<double> x, y;
-  for (const Point& p : points) {
-    x.push_back(std::log(p.x));
-    y.push_back(std::log(p.y));
+double order(std::span<const Point> points) {
+  const auto last = points.last(3);
+  const double before = last[1].y - last[0].y, after = last[2].y - last[1].y;
+  if (before <= 0 || after <= 0) return 0;
+  return std::log(after / before) / std::log(last[2].x / last[1].x);
+}
+
+double robust_order(Findings& times, const std::string& key, std::span<const double> x, const Rounds& y) {
+  std::vector<double> orders;
+  for (std::size_t round = 0; round < y.front().size(); ++round) {
+    std::vector<Point> points;
+    for (std::size_t i = 0; i < x.size(); ++i) points.push_back({x[i], y[i][round], y[i][round], y[i][round]});
+    orders.push_back(order(points));
   }
-  return slope(x, y);
+  return robust(times, key, orders);
 }
 
 }  // namespace keel::lab

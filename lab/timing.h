@@ -26,10 +26,10 @@ double robust(Findings& times, const std::string& key, std::span<const double> r
 Point quartiles(double x, std::span<const double> rounds);
 inline constexpr const char* kQuartiles = "quartiles of rounds";
 
-// The minimum of rounds: what the work takes undisturbed.
-Point fastest(double x, std::span<const double> rounds);
-
-// Log-log slope of y against x.
-double exponent(const std::vector<Point>& points);
+// The power p of y = a + b·xᵖ, by the last three points, whose x grow by the same factor: whatever the constant part a
+// is, the asymptote counts. 0 where y does not grow.
+double order(std::span<const Point> points);
+// The same round by round, recorded with `robust`.
+double robust_order(Findings& times, const std::string& key, std::span<const double> x, const Rounds& y);
 
 }  // namespace keel::lab

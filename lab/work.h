@@ -15,6 +15,7 @@ struct Settings {
   std::size_t repeats = 0;                       // of everything that involves chance; 0: the profile's number
   int threads = 0;                               // 0: all that the machine has. Results do not depend on it
   bool brief = false;                            // short training and short sequences: for tests of what surrounds them
+  bool short_form = false;                       // of an experiment that has one: what `keel lab` runs without a name
   std::map<std::string, std::string> options{};  // of one experiment, by name
   std::map<std::string, std::string> digests{};  // of the files that options name: their content when the run began
 };

@@ -4,6 +4,8 @@
 #   scripts/python.sh environment  creates and fills the virtual environment build/venv, if a package index can be reached
 #   scripts/python.sh wheel        builds build/wheel/keel-*.whl
 #   scripts/python.sh test         also installs it into the virtual environment and runs python/tests there
+#   scripts/python.sh deep         the same, but the tests that are marked as deep
+#   scripts/python.sh docs         builds the documentation site, build/docs/site, with no link broken
 #
 # What is up to date is left alone. Without a package index, missing packages are not available: `wheel` then
 # fails, and `test` says what is left out and succeeds.
@@ -58,7 +60,8 @@ environment() {
 # True if nothing that goes into the wheel is newer than it.
 wheel_is_current() {
   [[ -f $wheels/built ]] && [[ -z $(find python/CMakeLists.txt python/src python/keel include pyproject.toml \
-    CMakeLists.txt README.md LICENSE build/lib/libkeel.so -newer "$wheels/built" -print -quit) ]]
+    CMakeLists.txt cmake README.md LICENSE python/NOTICE build/lib/libkeel.so build/bin/keel build/bin/keel-lab -newer "$wheels/built" \
+    -print -quit) ]]
 }
 
 wheel() {
@@ -68,6 +71,13 @@ wheel() {
   "${pip[@]}" wheel --quiet --no-build-isolation --no-deps --no-index --wheel-dir "$wheels" \
     --config-settings=build-dir=build/python --config-settings=cmake.define.KEEL_PREBUILT="$PWD/build" . >"$log" 2>&1 ||
     fail "$(cat "$log")"
+  # The name of a wheel for many systems (manylinux), if it may have it; torch's own libraries are there when its part is imported.
+  if PATH="$PWD/$venv/bin:$PATH" "$venv/bin/python" -m auditwheel repair --exclude 'libtorch*' --exclude 'libc10*' \
+    --wheel-dir "$wheels/named" "$wheels"/keel-*.whl >"$log" 2>&1; then
+    rm "$wheels"/keel-*.whl
+    mv "$wheels"/named/keel-*.whl "$wheels"
+  fi
+  rm -rf "$wheels/named"
   "${pip[@]}" install --quiet --no-deps --no-index --force-reinstall "$wheels"/keel-*.whl >"$log" 2>&1 ||
     fail "$(cat "$log")"
   touch "$wheels/built"
@@ -81,12 +91,13 @@ case ${1:-} in
     wheel
     ls "$wheels"/keel-*.whl
     ;;
-  test)
+  test | deep)
     if ! environment; then
       echo "python: the Python package and its tests are left out, since $why"
       exit 0
     fi
     wheel
+    [[ $1 == test ]] || exec "$venv/bin/python" -B -m pytest -m deep
     # The tests in two processes, half in each.
     half=(python/tests/test_torch_parity.py python/tests/test_transformers.py)
     "$venv/bin/python" -B -m pytest "${half[@]}" >"$log" 2>&1 &
@@ -96,5 +107,11 @@ case ${1:-} in
     tail -n 1 "$log"
     exit $others
     ;;
-  *) fail "usage: scripts/python.sh environment|wheel|test" ;;
+  docs)
+    environment || fail "$why, and the site needs mkdocs-material"
+    python3 scripts/docs.py . build/docs/pages
+    NO_MKDOCS_2_WARNING=1 "$venv/bin/python" -m mkdocs build --strict >"$log" 2>&1 || fail "$(grep -E "WARNING|ERROR" "$log")"
+    echo "build/docs/site/index.html"
+    ;;
+  *) fail "usage: scripts/python.sh environment|wheel|test|deep|docs" ;;
 esac

@@ -5,6 +5,7 @@
 #   scripts/setup.sh install  what make install needs, and no more
 #   scripts/setup.sh dev      also what make format, tidy and fuzz need
 #   scripts/setup.sh cross    also what make cross needs
+#   scripts/setup.sh playground  also a compiler for WebAssembly, for the kernels in the lab's pages
 #   scripts/setup.sh browser  also a browser, in which make test opens the lab's report
 set -euo pipefail
 
@@ -16,6 +17,7 @@ machines=(libopenmpi-dev openmpi-bin)
 tests=(libgtest-dev libgmock-dev python3 python3-venv python3-dev abigail-tools)
 dev=(clang clang-format clang-tidy libclang-rt-dev valgrind)
 cross=(g++-aarch64-linux-gnu)
+playground=(clang-19 lld-19 libc++-19-dev-wasm32 libclang-rt-19-dev-wasm32)
 browser=(chromium)
 
 fail() {
@@ -33,8 +35,9 @@ for group in "$@"; do
   case $group in
     dev) packages+=("${dev[@]}") ;;
     cross) packages+=("${cross[@]}") ;;
+    playground) packages+=("${playground[@]}") ;;
     browser) packages+=("${browser[@]}") ;;
-    *) fail "unknown group '$group'; usage: scripts/setup.sh [install] [dev] [cross] [browser]" ;;
+    *) fail "unknown group '$group'; usage: scripts/setup.sh [install] [dev] [cross] [playground] [browser]" ;;
   esac
 done
 

@@ -22,18 +22,26 @@ Change Observed::change() const {
   return difference < 0 ? Change::less : Change::more;
 }
 
-std::vector<Observed> over_seeds(std::size_t seeds,
-                                 const std::function<std::vector<double>(std::size_t seed, bool healthy)>& look) {
-  std::vector<Observed> found;
+std::vector<Observed> compare(const Seen& healthy, const Seen& broken) {
+  std::vector<Observed> all;
+  for (std::size_t i = 0; i < healthy.values.size(); ++i) all.push_back({healthy.values[i], broken.values[i]});
+  return all;
+}
+
+Seen over_seeds(std::size_t seeds, const std::function<std::vector<double>(std::size_t seed)>& look) {
+  Seen seen;
   for (std::size_t seed = 0; seed < seeds; ++seed) {
-    const std::vector<double> healthy = look(seed, true), broken = look(seed, false);
-    found.resize(healthy.size());
-    for (std::size_t i = 0; i < found.size(); ++i) {
-      found[i].healthy.push_back(healthy[i]);
-      found[i].broken.push_back(broken[i]);
-    }
+    const std::vector<double> values = look(seed);
+    seen.values.resize(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) seen.values[i].push_back(values[i]);
   }
-  return found;
+  return seen;
+}
+
+Figure weights_figure(const Matrix& weights) {
+  return {"rows", "Rows of weights", "A row per query, a column per key.",
+          Heatmap{"query", "key", "weight", std::vector<std::string>(static_cast<std::size_t>(weights.rows)),
+                  std::vector<std::string>(static_cast<std::size_t>(weights.columns)), weights.values}};
 }
 
 const std::vector<Break>& breaks() {

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "lab/measure.h"
+#include "lab/result.h"
 #include "lab/work.h"
 
 // Attention broken in one line: what changes, what to predict, what is then seen, and why.
@@ -18,6 +20,14 @@ struct Question {
   std::string text;  // the quantity: "the largest weight of a row before training"
 };
 
+enum class Version { healthy, broken };
+
+// What one version shows: the quantity of each question over seeds, and pictures.
+struct Seen {
+  std::vector<std::vector<double>> values;
+  std::vector<Figure> figures;
+};
+
 // The quantity of a question in both versions, over seeds.
 struct Observed {
   std::vector<double> healthy, broken;
@@ -25,17 +35,22 @@ struct Observed {
   // `same` if the means are within 5 % of the larger, or within 4 standard errors of the difference.
   Change change() const;
 };
+std::vector<Observed> compare(const Seen& healthy, const Seen& broken);
 
-// What look(seed, healthy) sees in both versions, one value per question.
-std::vector<Observed> over_seeds(std::size_t seeds,
-                                 const std::function<std::vector<double>(std::size_t seed, bool healthy)>& look);
+// What look(seed) sees: one value per question.
+Seen over_seeds(std::size_t seeds, const std::function<std::vector<double>(std::size_t seed)>& look);
+
+// One head's weights as a picture: a row per query, a column per key.
+Figure weights_figure(const Matrix& weights);
 
 struct Break {
   std::string name;           // as in `keel lab break NAME`
-  std::string summary;        // one line, without spoilers
+  std::string scene;          // what is run, for someone who does not know what is broken
+  std::string summary;        // what is run, for someone who sees the line
+  std::string suspect;        // what is wrong, as one of several guesses
   std::string before, after;  // the line
   std::vector<Question> questions;
-  std::function<std::vector<Observed>(Work& work)> run;  // one for each question, in order
+  std::function<Seen(Work& work, Version version)> run;  // both versions begin from the same random numbers
   std::vector<std::string> hints;                        // from vague to plain
   std::string cause, fix;
 };

@@ -34,7 +34,9 @@ double keys_seen(const Matrix& p, std::int64_t row) {
 Break causal_off_by_alignment() {
   return {
       .name = "causal-off-by-alignment",
+      .scene = "The last four of sixteen tokens attend to all sixteen, whose keys were kept, under a causal mask.",
       .summary = "The last four of sixteen tokens attend over keys kept from before, under a causal mask.",
+      .suspect = "the causal mask starts in the wrong corner",
       .before = "mask = ones(n_q, n_k).tril(diagonal=n_k - n_q)",
       .after = "mask = ones(n_q, n_k).tril()",
       .questions = {{"seen-last", "the keys that the last token sees"},
@@ -42,19 +44,26 @@ Break causal_off_by_alignment() {
                     {"difference", "the largest difference from the weights of one pass over all sixteen"},
                     {"difference-square", "the same where all sixteen are queries, as in training"}},
       .run =
-          [](Work& work) {
-            return over_seeds(kSeeds, [&](std::size_t r, bool healthy) {
+          [](Work& work, Version version) {
+            const Causal causal = version == Version::healthy ? Causal::bottom_right : Causal::top_left;
+            const auto inputs = [&](std::size_t r) {
               Random random(work.settings().seed, "break/causal", r);
-              const Matrix q = normal_matrix(random, kTokens, kSize), k = normal_matrix(random, kTokens, kSize);
-              const Causal causal = healthy ? Causal::bottom_right : Causal::top_left;
+              Matrix q = normal_matrix(random, kTokens, kSize);
+              return std::pair{std::move(q), normal_matrix(random, kTokens, kSize)};
+            };
+            Seen seen = over_seeds(kSeeds, [&](std::size_t r) {
+              const auto [q, k] = inputs(r);
               const Matrix whole = weights(q, k, Causal::bottom_right);
               const Matrix p = weights(tail(q, kTokens - kNew), k, causal);
               return std::vector{keys_seen(p, kNew - 1), keys_seen(p, 0),
                                  largest_difference(p, tail(whole, kTokens - kNew)),
                                  largest_difference(weights(q, k, causal), whole)};
             });
+            const auto [q, k] = inputs(0);
+            seen.figures.push_back(weights_figure(weights(tail(q, kTokens - kNew), k, causal)));
+            return seen;
           },
-      .hints = {"The mask has four rows and sixteen columns. Draw both versions of it.",
+      .hints = {"The mask has four rows and sixteen columns. Draw what it should be.",
                 "Which token of the sequence is query 0 of the four?",
                 "tril() starts its diagonal in the top left corner, where query 0 and key 0 meet."},
       .cause =

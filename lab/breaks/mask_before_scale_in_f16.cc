@@ -109,7 +109,9 @@ double leaked(const Weights& p, bool sees) {
 Break mask_before_scale_in_f16() {
   return {
       .name = "mask-before-scale-in-f16",
+      .scene = "Causal attention in 16 bits over eight tokens, of which the first three are padding.",
       .summary = "The mask is −1e9 added to the scores, in 16 bits; the sequence begins with three tokens of padding.",
+      .suspect = "the mask is a large number that is added to the scores",
       .before = "scores = (q @ k.T / sqrt(d_k)).masked_fill(mask == 0, -inf)   # rows without a key: 0",
       .after = "scores = (q @ k.T + where(mask == 0, -1e9, 0)) / sqrt(d_k)    # in float16",
       .questions = {{"nan-rows", "rows of weights that are not numbers, float16"},
@@ -117,14 +119,19 @@ Break mask_before_scale_in_f16() {
                     {"leak-seeing", "the largest weight on a masked key, in rows that see a key, float16"},
                     {"leak-padding", "the largest weight on a masked key, in rows that see none, bfloat16"}},
       .run =
-          [](Work& work) {
-            return over_seeds(kSeeds, [&](std::size_t r, bool is_healthy) {
-              const Random random(work.settings().seed, "break/mask", r);
-              const Inputs half(random, DType::f16), brain(random, DType::bf16);
-              const Weights p = is_healthy ? healthy(half, to_float16) : broken(half, DType::f16);
-              const Weights b = is_healthy ? healthy(brain, to_bfloat16) : broken(brain, DType::bf16);
+          [](Work& work, Version version) {
+            const auto weights = [&](std::size_t r, DType dtype) {
+              const Inputs inputs(Random(work.settings().seed, "break/mask", r), dtype);
+              if (version == Version::broken) return broken(inputs, dtype);
+              return dtype == DType::f16 ? healthy(inputs, to_float16) : healthy(inputs, to_bfloat16);
+            };
+            Seen seen = over_seeds(kSeeds, [&](std::size_t r) {
+              const Weights p = weights(r, DType::f16), b = weights(r, DType::bf16);
               return std::vector{nan_rows(p), nan_gradient(p), leaked(p, true), leaked(b, false)};
             });
+            seen.figures.push_back(weights_figure({kTokens, kTokens, weights(0, DType::bf16)}));
+            seen.figures.back().title += ", bfloat16";
+            return seen;
           },
       .hints =
           {"What is the largest number that float16 can hold?",

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "lab/breaks/breaks.h"
@@ -41,7 +42,9 @@ double outside(const Matrix& p) {
 Break softmax_over_queries() {
   return {
       .name = "softmax-over-queries",
+      .scene = "Eight tokens attend to each other under a causal mask.",
       .summary = "The softmax runs along another dimension; eight tokens under a causal mask.",
+      .suspect = "the softmax runs along the wrong dimension",
       .before = "weights = softmax(scores, dim=-1)",
       .after = "weights = softmax(scores, dim=-2)",
       .questions = {{"sum-first", "the sum of the first token's weights"},
@@ -49,17 +52,23 @@ Break softmax_over_queries() {
                     {"outside", "weights that are not between 0 and 1"},
                     {"future", "the change of the first token's weights when the last token changes"}},
       .run =
-          [](Work& work) {
-            return over_seeds(kSeeds, [&](std::size_t r, bool healthy) {
+          [](Work& work, Version version) {
+            const auto weights = version == Version::healthy ? healthy_weights : broken_weights;
+            const auto inputs = [&](std::size_t r) {
               Random random(work.settings().seed, "break/queries", r);
-              const Matrix q = normal_matrix(random, kTokens, kSize), k = normal_matrix(random, kTokens, kSize);
-              Matrix other = q;
+              Matrix q = normal_matrix(random, kTokens, kSize), k = normal_matrix(random, kTokens, kSize), other = q;
               random.normal(std::span(other.values).last(static_cast<std::size_t>(kSize)));
-              const auto weights = healthy ? healthy_weights : broken_weights;
+              return std::array{std::move(q), std::move(k), std::move(other)};
+            };
+            Seen seen = over_seeds(kSeeds, [&](std::size_t r) {
+              const auto [q, k, other] = inputs(r);
               const Matrix p = weights(q, k);
               return std::vector{row_sum(p, 0), row_sum(p, kTokens - 1), outside(p),
                                  std::abs(p.at(0, 0) - weights(other, k).at(0, 0))};
             });
+            const auto [q, k, other] = inputs(0);
+            seen.figures.push_back(weights_figure(weights(q, k)));
+            return seen;
           },
       .hints = {"Add up the weights along each row, then along each column.",
                 "Key 7 is seen by query 7 alone. What weight does it get?",

@@ -1,11 +1,13 @@
-#include "lab/breaks/train_both.h"
+#include "lab/breaks/trained_sizes.h"
 
 namespace keel::lab {
 
 Break sqrt_d_model() {
   return {
       .name = "sqrt-d-model",
+      .scene = "A small transformer of d_model 32 is trained on key–value lookup, with heads of d_k 4, 16 and 64.",
       .summary = "The scores are divided by the root of another size; d_model is 32.",
+      .suspect = "the scores are divided by √d_model instead of √d_k",
       .before = "scores = q @ k.T / sqrt(d_k)",
       .after = "scores = q @ k.T / sqrt(d_model)",
       .questions = {{"variance-4", "the variance of a row's scores before training, d_k = 4"},
@@ -15,16 +17,18 @@ Break sqrt_d_model() {
                     {"steps-4", "the steps until the loss is half of chance, d_k = 4"},
                     {"accuracy-4", "the share of right answers after 300 steps, d_k = 4"}},
       .run =
-          [](Work& work) {
-            const TrainedBoth both([](auto, auto) { return nn::WrongScaleScore::by_model_size(recall::kModel); }, work);
-            return std::vector{both.at_start(4, &Snapshot::logit_var),
-                               both.at_start(4, &Snapshot::max_weight),
-                               both.at_start(4, &Snapshot::entropy),
-                               both.at_start(64, &Snapshot::max_weight),
-                               both.steps(4),
-                               both.accuracy(4)};
+          [](Work& work, Version version) {
+            const TrainedSizes runs(
+                version == Version::healthy
+                    ? nn::ScoreMaker()
+                    : [](auto, auto) { return nn::WrongScaleScore::by_model_size(recall::kModel); },
+                work);
+            return Seen{{runs.at_start(4, &Snapshot::logit_var), runs.at_start(4, &Snapshot::max_weight),
+                         runs.at_start(4, &Snapshot::entropy), runs.at_start(64, &Snapshot::max_weight), runs.steps(4),
+                         runs.accuracy(4)},
+                        runs.figures()};
           },
-      .hints = {"Which of the two sizes does a dot product of one head add over?",
+      .hints = {"Compare the largest weights at d_k = 4, 16 and 64 before training. Should they depend on d_k?",
                 "With h heads of d_k each, d_model is often h·d_k: the scores come out √h times too small.",
                 "Here heads do not share d_model, so d_k can be larger than it too. Compare d_k = 4 with d_k = 64."},
       .cause =

@@ -21,10 +21,10 @@ std::vector<Claim> claims_002() {
       {"002-easily", "saturation", "At d_k = 64 the scores of a row easily look like [−20, 3, 25, −15].",
        "a score of size 25 in most rows",
        [](Evidence& e) {
-         std::vector<Case> cases;
+         std::vector<Tested> cases;
          for (const int n : {4, 16, 64, 256, 1024}) {
            const auto& m = e(fmt::format("saturation.far.d64.n{}", n));
-           cases.push_back({fmt::format("{}", n), percent(m.value) + " of rows", m.value >= 0.5});
+           cases.push_back({fmt::format("{}", n), percent(m.value) + " of rows", at_least(m, kHalf)});
          }
          return judge(cases, {e("saturation.far.d64.n4"), "4 keys", true}, {.before = "the row has ", .unit = " keys"});
        }},
@@ -59,19 +59,20 @@ std::vector<Claim> claims_002() {
        [](Evidence& e) { return compare(e("variance.unit.d64.scaled_var"), 1, kEqual); }},
       {"002-depends", "variance", "Which scaling is right depends on the initialisation.", "differs between them",
        [](Evidence& e) {
-         double least = INFINITY, most = 0;
+         std::vector<Measurement> all;
          for (const Initialisation& start : initialisations()) {
-           const double v = e(fmt::format("variance.init.{}.d64.scaled_var", start.id)).value;
-           least = std::min(least, v);
-           most = std::max(most, v);
+           all.push_back(e(fmt::format("variance.init.{}.d64.scaled_var", start.id)));
          }
-         return Judgement{fmt::format("Var(q·k/√d_k) from {} to {}", number_text(least), number_text(most)),
-                          spread_text(e("variance.init.unit.d64.scaled_var")), rule(most > 2 * least)};
+         const auto [least, most] = std::minmax_element(
+             all.begin(), all.end(), [](const Measurement& a, const Measurement& b) { return a.value < b.value; });
+         return Judgement{
+             fmt::format("Var(q·k/√d_k) from {} to {}", number_text(least->value), number_text(most->value)),
+             spread_text(e("variance.init.unit.d64.scaled_var")), rule(more(*most, *least, 2))};
        }},
       {"002-xavier", "variance", "1/√d_k is right because Xavier initialisation gives q and k unit variance.",
        "Var(q·k/√d_k) = 1",
        [](Evidence& e) {
-         std::vector<Case> cases;
+         std::vector<Tested> cases;
          for (const Initialisation& start : initialisations()) {
            if (!start.id.starts_with("xavier")) continue;
            const auto& m = e(fmt::format("variance.init.{}.d64.scaled_var", start.id));
@@ -82,7 +83,7 @@ std::vector<Claim> claims_002() {
       {"002-typical", "variance", "Projections are typically initialised so that q and k have about unit variance.",
        "variance of q = 1",
        [](Evidence& e) {
-         std::vector<Case> cases;
+         std::vector<Tested> cases;
          for (const Initialisation& start : initialisations()) {
            if (start.weight_variance == nullptr) continue;
            const auto& m = e(fmt::format("variance.init.{}.d64.activation", start.id));
@@ -95,15 +96,15 @@ std::vector<Claim> claims_002() {
        [](Evidence& e) {
          const auto &raw = e("ablation.raw.d64.end.max_weight"), &scaled = e("ablation.scaled.d64.end.max_weight");
          return Judgement{fmt::format("{:.2f} against {:.2f}, d_k = 64", raw.value, scaled.value), spread_text(raw),
-                          rule(raw.value > kAll && scaled.value < (1 - kAbout) * raw.value)};
+                          rule(at_least(raw, kAll) && at_most(scaled, raw, 1 - kAbout))};
        }},
       {"002-learns", "ablation", "The softer distributions are easier to learn from.", "fewer steps than unscaled",
        [](Evidence& e) {
-         std::vector<Case> cases;
+         std::vector<Tested> cases;
          for (const int d : {4, 16, 64}) {
            const auto& m = e(fmt::format("ablation.raw.d{}.slower", d));
            cases.push_back(
-               {fmt::format("{}", d), fmt::format("unscaled takes {:.2f} × the steps", m.value), above(m, 1)});
+               {fmt::format("{}", d), fmt::format("unscaled takes {:.2f} × the steps", m.value), !at_most(m, 1)});
          }
          return judge(cases, {e("ablation.raw.d64.slower"), "d_k = 64"}, kSizeIs);
        }},

@@ -13,7 +13,7 @@ namespace {
 // All values lie within ± claimed, and come close enough to it.
 Judgement range(const Measurement& reach, double claimed) {
   return {fmt::format("[−{0}, {0}]", number_text(reach.value)), spread_text(reach),
-          rule(reach.value <= claimed && reach.value * kRangeFactor >= claimed)};
+          rule(at_most(reach, claimed) && at_least(reach, claimed / kRangeFactor))};
 }
 
 }  // namespace
@@ -33,33 +33,34 @@ std::vector<Claim> claims_004() {
        }},
       {"004-one-hot", "saturation", "Unscaled at d_k = 64 the softmax is nearly one-hot.", "every row: a weight ≈ 1",
        [](Evidence& e) {
-         std::vector<Case> cases;
+         std::vector<Tested> cases;
          for (const int n : {16, 64, 256}) {
            const auto& share = e(fmt::format("saturation.raw.d64.n{}.share", n));
            const double median = e(fmt::format("saturation.raw.d64.n{}.median", n)).value;
            cases.push_back({fmt::format("{}", n),
                             fmt::format("{} of rows (median weight {:.2f})", percent(share.value), median),
-                            share.value >= kOneHot});
+                            at_least(share, kOneHot)});
          }
          return judge(cases, {e("saturation.raw.d64.n64.share"), "64 keys", true}, kThereAre);
        }},
       {"004-tiny-dq", "gradient", "Unscaled at d_k = 64, dL/dq is tiny.", "far below the scaled one",
        [](Evidence& e) {
-         std::vector<Case> cases;
+         std::vector<Tested> cases;
          for (const int n : {4, 16, 64, 256}) {
            const auto& m = e(fmt::format("gradient.ratio.lecun.d64.n{}.dq", n));
-           cases.push_back({fmt::format("{}", n), fmt::format("{:.3g} × scaled", m.value), m.value <= kTiny});
+           cases.push_back({fmt::format("{}", n), fmt::format("{:.3g} × scaled", m.value), at_most(m, kTiny)});
          }
          return judge(cases, {e("gradient.ratio.lecun.d64.n64.dq"), "64 keys"}, kThereAre);
        }},
       {"004-smooth", "entropy", "Scaled, the softmax is smooth.", "no key dominates",
        [](Evidence& e) {
-         std::vector<Case> cases;
+         std::vector<Tested> cases;
          for (const int n : {10, 64}) {
            const auto& m = e(fmt::format("entropy.scaled.d64.n{}", n));
-           const double keys = std::exp(m.value), largest = e(fmt::format("entropy.scaled_max.d64.n{}", n)).value;
-           cases.push_back({fmt::format("{}", n), fmt::format("{:.1f} share it, largest {:.2f}", keys, largest),
-                            keys >= n / 2.0 && largest < 0.5});
+           const auto& largest = e(fmt::format("entropy.scaled_max.d64.n{}", n));
+           cases.push_back({fmt::format("{}", n),
+                            fmt::format("{:.1f} share it, largest {:.2f}", std::exp(m.value), largest.value),
+                            at_least(m, std::log(n / 2.0)) && at_most(largest, kHalf)});
          }
          return judge(cases, {e("entropy.scaled.d64.n64"), "64 keys"}, kThereAre);
        }},
@@ -70,7 +71,7 @@ std::vector<Claim> claims_004() {
          const auto &same = e("variance.same.d64.mean"), &sd = e("variance.unit.d64.sd");
          return Judgement{fmt::format("q·q = {}, {:.1f} standard deviations of a random q·k", number_text(same.value),
                                       same.value / sd.value),
-                          spread_text(same), rule(same.value >= kErrors * sd.value)};
+                          spread_text(same), rule(more(same, sd, kErrors))};
        }},
       {"004-mask", "example", "Filling future scores with −1e9 zeroes their weights.", "0",
        [](Evidence& e) {
@@ -84,10 +85,10 @@ std::vector<Claim> claims_004() {
        }},
       {"004-healthy", "length", "1/√d_k keeps the softmax in a healthy regime.", "largest weight between 1 % and 50 %",
        [](Evidence& e) {
-         std::vector<Case> cases;
+         std::vector<Tested> cases;
          for (const int n : {16, 64, 256, 1024, 4096, 16384, 65536}) {
            const auto& m = e(fmt::format("length.scaled.n{}.max_weight", n));
-           cases.push_back({fmt::format("{}", n), percent(m.value), m.value >= 0.01 && m.value <= 0.5});
+           cases.push_back({fmt::format("{}", n), percent(m.value), at_least(m, 0.01) && at_most(m, kHalf)});
          }
          return judge(cases, {e("length.scaled.n65536.max_weight"), "65536 keys", true}, kThereAre);
        }},
@@ -104,7 +105,7 @@ std::vector<Claim> claims_004() {
        [](Evidence& e) {
          const auto &raw = e("ablation.raw.d64.dw_q"), &scaled = e("ablation.scaled.d64.dw_q");
          return Judgement{fmt::format("{:.3g} × scaled, averaged over the run", raw.value / scaled.value),
-                          spread_text(raw), rule(raw.value <= kZero * scaled.value)};
+                          spread_text(raw), rule(at_most(raw, scaled, kZero))};
        }},
   };
 }

@@ -4,6 +4,7 @@
 
 #include "keel/error.h"
 #include "lab/claims/claims.h"
+#include "lab/experiment.h"
 
 namespace keel::lab {
 namespace {
@@ -30,6 +31,8 @@ std::string Verdict::text() const {
       return "holds if " + condition;
     case Ruling::does_not_hold:
       return "does not hold";
+    case Ruling::undecided:
+      return "undecided" + (condition.empty() ? "" : ": " + condition);
   }
   return "";
 }
@@ -56,7 +59,9 @@ const std::vector<Claim>& claims() {
 std::vector<Entry> ledger(const Measurements& measurements, const std::set<std::string>& experiments) {
   std::vector<Entry> entries;
   for (const Claim& claim : claims()) {
-    if (!experiments.contains(claim.experiment)) continue;
+    const bool judged = claim.experiment.empty() ? experiments.size() == lab::experiments().size()
+                                                 : experiments.contains(claim.experiment);
+    if (!judged || !(claim.also.empty() || experiments.contains(claim.also))) continue;
     Evidence evidence(measurements);
     Judgement judgement = claim.judge(evidence);
     entries.push_back({.id = claim.id,
@@ -67,6 +72,7 @@ std::vector<Entry> ledger(const Measurements& measurements, const std::set<std::
                        .spread = std::move(judgement.spread),
                        .experiment = claim.experiment,
                        .verdict = std::move(judgement.verdict),
+                       .cases = std::move(judgement.cases),
                        .evidence = evidence.used()});
   }
   return entries;
@@ -75,6 +81,10 @@ std::vector<Entry> ledger(const Measurements& measurements, const std::set<std::
 Json to_json(const std::vector<Entry>& ledger) {
   auto list = Json::array();
   for (const Entry& e : ledger) {
+    Json cases = Json::array();
+    for (const Case& c : e.cases) {
+      cases.push_back({{"label", c.label}, {"measured", c.measured}, {"verdict", Verdict{c.ruling, ""}.text()}});
+    }
     list.push_back({{"id", e.id},
                     {"document", e.document},
                     {"claim", e.claim},
@@ -83,6 +93,7 @@ Json to_json(const std::vector<Entry>& ledger) {
                     {"spread", e.spread},
                     {"verdict", e.verdict.text()},
                     {"experiment", e.experiment},
+                    {"cases", std::move(cases)},
                     {"evidence", to_json(e.evidence)}});
   }
   return list;

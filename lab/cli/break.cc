@@ -1,24 +1,20 @@
-// keel lab break: attention broken in one line; predict, run, compare, and learn why.
+// keel lab break: attention broken in one line; predict, run, compare, and learn why. Or find the line.
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cstdio>
-#include <iostream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <random>
 
 #include "cli/common/arguments.h"
-#include "cli/common/progress.h"
 #include "cli/common/terminal.h"
 #include "io/file.h"
 #include "io/messages.h"
 #include "keel/error.h"
 #include "lab/breaks/breaks.h"
 #include "lab/cli/commands.h"
-#include "lab/result.h"
-#include "lab/statistics.h"
+#include "lab/cli/exercise.h"
 
 namespace keel::cli {
 namespace {
@@ -31,26 +27,20 @@ using Predictions = std::map<std::string, Change>;  // by the question's id
 
 constexpr const char* kExamples =
     "Without NAME it lists the breaks. Predictions are asked for one by one: less, same or more, for the\n"
-    "broken version against the healthy one. FILE has lines such as 'largest-weight: more'.\n"
+    "broken version against the healthy one. The file of --predict has lines such as 'largest-weight: more'.\n"
+    "Predictions and guesses are kept in the notebook, and shown again next time.\n"
     "\n"
     "Examples:\n"
+    "  keel lab break --blind                  symptoms first: find the line\n"
     "  keel lab break no-scale\n"
     "  keel lab break no-scale --no-predict --hints 2\n"
     "  printf 'more\\nmore\\n' | keel lab break softmax-over-queries\n";
-
-constexpr std::size_t kWidth = 98;
 
 std::optional<Change> change_by_name(const std::string& text) {
   for (const Change change : {Change::less, Change::same, Change::more}) {
     if (text == lab::name_of(change) || text == lab::name_of(change).substr(0, 1)) return change;
   }
   return {};
-}
-
-std::string trimmed(const std::string& text) {
-  const char* blank = " \t\r";
-  const auto begin = text.find_first_not_of(blank);
-  return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(blank) - begin + 1);
 }
 
 Predictions predictions_from(const std::string& path, const Break& what) {
@@ -77,19 +67,6 @@ Predictions predictions_from(const std::string& path, const Break& what) {
   return predictions;
 }
 
-// A line of stdin, after printing `prompt`; nothing at the end of input.
-std::optional<std::string> ask(const std::string& prompt) {
-  fmt::print("{}", prompt);
-  std::fflush(stdout);
-  std::string line;
-  if (!std::getline(std::cin, line)) {
-    fmt::print("\n");
-    return {};
-  }
-  if (::isatty(STDIN_FILENO) == 0) fmt::print("{}\n", io::path_text(line));  // as a terminal would show it
-  return trimmed(line);
-}
-
 Predictions asked(const Break& what) {
   fmt::print("What will the broken version show, against the healthy one? less, same or more; Enter to pass.\n");
   Predictions predictions;
@@ -102,7 +79,7 @@ Predictions asked(const Break& what) {
         predictions[question.id] = *said;
         break;
       }
-      if (::isatty(STDIN_FILENO) == 0) {
+      if (!is_interactive()) {
         throw Error(ErrorCode::bad_file, fmt::format("[lab break] stdin: expected less, same or more, got '{}'",
                                                      io::path_text(answer->substr(0, 60))));
       }
@@ -112,18 +89,12 @@ Predictions asked(const Break& what) {
   return predictions;
 }
 
-std::string spread(const std::vector<double>& values) {
-  const double sd = lab::standard_deviation(values);
-  return lab::number_text(lab::mean(values)) + (sd > 0 ? fmt::format(" ± {:.2g}", sd) : "");
-}
-
-std::vector<Observed> observe(const Break& what, std::uint64_t seed) {
-  struct Watching : lab::Observer {
-    Progress line{true};
-    void progress(double share) override { line.show("running both versions", share); }
-  } observer;
-  lab::Work work({.full = false, .seed = seed, .repeats = 0, .threads = 0}, observer);
-  return what.run(work);
+struct Both {
+  lab::Seen healthy, broken;
+};
+Both run_both(const Break& which, std::uint64_t seed) {
+  lab::Seen healthy = run_version(which, lab::Version::healthy, seed, "running the healthy version");
+  return {std::move(healthy), run_version(which, lab::Version::broken, seed, "running the broken version")};
 }
 
 class BreakIt {
@@ -138,11 +109,18 @@ class BreakIt {
         ->type_name("N")
         ->check(CLI::NonNegativeNumber);
     command.add_option("--seed", seed_, "Seed of the random numbers")->type_name("N")->check(kNotEmpty);
+    command.add_flag("--blind", blind_, "Symptoms first: find which line is broken; NAME is chosen for you")
+        ->excludes(file);
+    command.add_option("--notebook", notebook_, "Where predictions and guesses are kept")
+        ->type_name("FILE")
+        ->capture_default_str()
+        ->check(kNotEmpty);
     command.add_flag("--json", json_, "Print everything as JSON; asks for nothing");
     command.footer(kExamples);
   }
 
   void run() const {
+    if (blind_) return find();
     if (name_.empty()) return list();
     const Break* what = lab::find_break(name_);
     if (what == nullptr) {
@@ -153,16 +131,23 @@ class BreakIt {
     const std::uint64_t seed = seed_.empty() ? 0 : seed_number(seed_);
     Predictions predictions;
     if (!predict_.empty()) predictions = predictions_from(predict_, *what);
-    if (json_) return print_json(*what, predictions, observe(*what, seed));
-    fmt::print("{}\n{}\n\nOne line changes:\n  - {}\n  + {}\n\n", bold(what->name), wrapped(what->summary, kWidth, 0),
-               what->before, what->after);
+    if (json_) {
+      const Both both = run_both(*what, seed);
+      return print_json(*what, predictions, lab::compare(both.healthy, both.broken));
+    }
+    Notebook notebook(notebook_);
+    fmt::print("{}\n{}\n\nOne line changes:\n", bold(what->name), wrapped(what->summary, kExerciseWidth, 0));
+    print_diff(*what);
+    print_past(*what, notebook);
     if (predict_.empty() && !no_predict_) predictions = asked(*what);
     fmt::print("\n");
-    std::fflush(stdout);
-    show(*what, predictions, observe(*what, seed));
+    const Both both = run_both(*what, seed);
+    const auto found = lab::compare(both.healthy, both.broken);
+    show(*what, predictions, found);
+    print_figures({"healthy", both.healthy}, {"broken", both.broken});
+    keep(*what, predictions, found, notebook);
     give_hints(*what);
-    fmt::print("{}\n{}\n\n{}\n{}\n", bold("Cause"), wrapped(what->cause, kWidth, 0), bold("Fix"),
-               wrapped(what->fix, kWidth, 0));
+    print_cause_and_fix(*what);
   }
 
  private:
@@ -175,6 +160,48 @@ class BreakIt {
     }
     for (const Break& b : lab::breaks())
       fmt::print("{}  {}\n", bold(fmt::format("{:<25}", b.name)), wrapped(b.summary, 72, 27));
+  }
+
+  // One that this notebook has not found yet, if there is one; by the seed, if one is given.
+  void find() const {
+    if (!name_.empty()) {
+      throw CLI::ValidationError("--blind", fmt::format("expected no name with it, got '{}'", io::path_text(name_)));
+    }
+    if (json_) throw CLI::ValidationError("--blind", "expected no --json with it, which asks for nothing");
+    Notebook notebook(notebook_);
+    std::vector<const Break*> left;
+    for (const Break& b : lab::breaks()) {
+      const auto guesses = notebook.last_of(b.name, true);
+      if (guesses.empty() || !guesses.back().right()) left.push_back(&b);
+    }
+    if (left.empty() || !seed_.empty()) {
+      left.clear();
+      for (const Break& b : lab::breaks()) left.push_back(&b);
+    }
+    const std::uint64_t seed = seed_.empty() ? std::random_device()() : seed_number(seed_);
+    find_it({*left[seed % left.size()], seed, hints_, notebook});
+  }
+
+  static void print_past(const Break& what, const Notebook& notebook) {
+    const auto last = notebook.last_of(what.name, false);
+    if (last.empty()) return;
+    fmt::print("On {} you predicted, and this happened:\n", last.front().date);
+    for (const Notebook::Entry& e : last) {
+      fmt::print("  {:<20} {:<5} {}\n", e.question, e.said, e.right() ? "right" : "wrong, it was " + e.was);
+    }
+    fmt::print("\n");
+  }
+
+  static void keep(const Break& what, const Predictions& predictions, const std::vector<Observed>& found,
+                   Notebook& notebook) {
+    if (predictions.empty()) return;
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const auto said = predictions.find(what.questions[i].id);
+      if (said == predictions.end()) continue;
+      notebook.add(what.name, said->first, lab::name_of(said->second), lab::name_of(found[i].change()));
+    }
+    notebook.save();
+    fmt::print("Your predictions are in {}\n\n", io::path_text(notebook.path()));
   }
 
   static void show(const Break& what, const Predictions& predictions, const std::vector<Observed>& found) {
@@ -200,7 +227,7 @@ class BreakIt {
         const auto answer = ask("h for a hint, Enter for the cause: ");
         if (!answer || !answer->starts_with('h')) break;
       }
-      fmt::print("Hint {} of {}: {}\n", i + 1, what.hints.size(), wrapped(what.hints[i], kWidth - 13, 13));
+      print_hint(what, i);
     }
     fmt::print("\n");
   }
@@ -222,8 +249,8 @@ class BreakIt {
     fmt::print("{}\n", printed.dump(2));
   }
 
-  std::string name_, predict_, seed_;
-  bool no_predict_ = false, json_ = false;
+  std::string name_, predict_, seed_, notebook_ = "lab-report/notebook.tsv";
+  bool no_predict_ = false, json_ = false, blind_ = false;
   std::size_t hints_ = 0;
 };
 

@@ -5,16 +5,21 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <thread>
 
 #include "cli/common/arguments.h"
 #include "cli/common/interrupt.h"
 #include "cli/common/program.h"
 #include "cli/common/progress.h"
 #include "cli/common/terminal.h"
+#include "io/file.h"
+#include "lab/cli/calling.h"
 #include "lab/cli/commands.h"
+#include "lab/cli/plot.h"
 #include "lab/cli/say.h"
 #include "lab/experiment.h"
 #include "lab/folder.h"
+#include "lab/report/report.h"
 #include "lab/translate/options.h"
 
 namespace keel::cli {
@@ -26,13 +31,16 @@ using lab::Record;
 
 constexpr const char* kExamples =
     "Examples:\n"
-    "  keel lab                      all experiments, about three minutes\n"
+    "  keel lab                      all experiments, in less than five minutes on two cores\n"
+    "  keel lab --open               and the report in a browser\n"
     "  keel lab list                 what each of them answers\n"
     "  keel lab variance entropy     two of them\n"
     "  keel lab claims --json        every claim with its verdict, as data\n"
     "  keel lab --full --out thorough\n"
+    "  keel lab playground --out DIR the report's live figures as a page of their own\n"
+    "  keel lab break --blind        find the line that is broken\n"
     "  keel lab break no-scale       break one line, predict, and see\n"
-    "  keel lab translate            seven kinds of attention in one translation model, about 3 minutes\n"
+    "  keel lab translate            eleven models that translate: the whole comparison, about 3 minutes\n"
     "  keel lab translate --say \"the third of may at half past three\" --arm additive\n"
     "\n"
     "DIR gets index.html (one page that needs no network), one JSON file per experiment and one CSV\n"
@@ -54,7 +62,7 @@ class Observer : public lab::Observer {
 class Lab {
  public:
   void add_to(CLI::App& command) {
-    command.add_option("what", what_, "Experiments by name; or 'list', or 'claims'")->type_name("NAME");
+    command.add_option("what", what_, "Experiments by name; or 'list', 'claims' or 'playground'")->type_name("NAME");
     command.add_flag("--full", settings_.full, "The thorough profile: more repeats, longer training");
     command.add_option("--seed", seed_, "Seed of the random numbers")->type_name("N")->check(kNotEmpty);
     command.add_option("--repeats", repeats_, "Overrides the profile's number of repeats, at least 2")
@@ -67,6 +75,8 @@ class Lab {
         ->type_name("DIR")
         ->capture_default_str()
         ->check(kNotEmpty);
+    command.add_flag("--open", open_, "Open the report when it is there");
+    command.add_flag("--plots,!--no-plots", plots_, "Draw curves in the terminal; by default for experiments by name");
     auto* json = command.add_flag("--json", json_, "Print results as JSON");
     command.add_flag("-q,--quiet", quiet_, "Print nothing")->excludes(json);
     command
@@ -94,12 +104,15 @@ class Lab {
       throw CLI::ValidationError("--threads", fmt::format("expected at least 0, got {}", settings_.threads));
     }
     take_options();
+    const std::string opener = open_ ? page_opener() : "";
     if (what_ == std::vector<std::string>{"list"}) return list();
+    if (what_ == std::vector<std::string>{"playground"}) return write_playground();
     if (!say_.empty()) return say({settings_, say_, out_, json_, quiet_});
     const bool claims = what_ == std::vector<std::string>{"claims"};
     const std::vector<const Experiment*> chosen = claims ? named({}) : named(what_);
     const lab::Folder folder(out_);
     const std::vector<Record> records = run(chosen, folder, /*again=*/!claims);
+    if (open_) open_page(opener, folder.report_path());
     if (quiet_) return;
     if (claims) {
       print_claims(records);
@@ -127,16 +140,22 @@ class Lab {
     if (settings_.options.empty() && say_.empty()) return;
     if (what_ != std::vector<std::string>{"translate"}) {
       const std::string option = say_.empty() ? "--" + settings_.options.begin()->first : "--say";
-      throw CLI::ValidationError(option, "expected only 'translate' with it, as in keel lab translate " + option);
+      throw CLI::ValidationError(
+          option, fmt::format("expected only 'translate' with it, as in {} lab translate {}", keel_command(), option));
     }
     lab::translate::TranslateOptions{settings_};
     lab::translate::TranslateOptions::take_digests(settings_);
   }
 
-  // What an experiment runs with, without the options of another.
+  bool is_named(const Experiment& experiment) const {
+    return std::count(what_.begin(), what_.end(), experiment.name()) > 0;
+  }
+
+  // What an experiment runs with, without the options of another; the short form if it was not named.
   lab::Settings settings_of(const Experiment& experiment) const {
     lab::Settings own = settings_;
-    if (!experiment.by_name_only()) own.options.clear();
+    if (!experiment.has_short_form()) own.options.clear();
+    own.short_form = experiment.has_short_form() && !is_named(experiment);
     return own;
   }
 
@@ -147,15 +166,21 @@ class Lab {
     for (const auto& experiment : lab::experiments()) {
       known.append(experiment->name()).append(", ");
       const bool is_named = std::count(names.begin(), names.end(), experiment->name()) > 0;
-      if (is_named || (names.empty() && !experiment->by_name_only())) chosen.push_back(experiment.get());
+      if (is_named || names.empty()) chosen.push_back(experiment.get());
     }
     for (const std::string& name : names) {
       if (lab::find_experiment(name) == nullptr) {
-        throw CLI::ValidationError("what",
-                                   fmt::format("expected one of {}or list or claims alone, got '{}'", known, name));
+        throw CLI::ValidationError(
+            "what", fmt::format("expected one of {}or list, claims or playground alone, got '{}'", known, name));
       }
     }
     return chosen;
+  }
+
+  void write_playground() const {
+    const lab::Folder folder(out_);
+    io::write_file(folder.report_path(), lab::playground_page());
+    if (!quiet_) fmt::print("Playground: {}\n", folder.report_path());
   }
 
   void list() const {
@@ -176,19 +201,27 @@ class Lab {
     std::vector<const Experiment*> due;
     for (const auto& experiment : lab::experiments()) {
       const bool is_chosen = std::count(chosen.begin(), chosen.end(), experiment.get()) > 0;
+      lab::Settings settings = settings_of(*experiment);
       std::optional<Record> earlier;
-      if (!is_chosen || !again) earlier = folder.load(*experiment, settings_of(*experiment));
+      if (settings.short_form) {  // the whole is better
+        settings.short_form = false;
+        earlier = folder.load(*experiment, settings);
+        settings.short_form = true;
+      }
+      if (!earlier && (!is_chosen || !again)) earlier = folder.load(*experiment, settings);
       if (earlier) {
         records.push_back(std::move(*earlier));
       } else if (is_chosen) {
         due.push_back(experiment.get());
       }
     }
-    const auto cost = [&](const Experiment* e) { return settings_.full ? e->cost().full : e->cost().quick; };
+    const auto cost = [&](const Experiment* e) { return e->cost(settings_of(*e)); };
     double total = 0, done = 0;
     for (const Experiment* e : due) total += cost(e);
     const InterruptGuard guard;
-    Progress progress(!quiet_);
+    const int threads =
+        settings_.threads > 0 ? settings_.threads : static_cast<int>(std::thread::hardware_concurrency());
+    Progress progress(!quiet_, total / std::max(threads, 1));
     std::size_t finished = 0;
     for (const Experiment* e : due) {
       Observer observer(progress, e->name(), done / total, (done + cost(e)) / total);
@@ -267,9 +300,9 @@ class Lab {
   }
 
   static void print_counts(const std::vector<lab::Entry>& ledger) {
-    fmt::print("{} claims: {} hold, {} hold under a condition, {} do not hold\n", ledger.size(),
+    fmt::print("{} claims: {} hold, {} hold under a condition, {} do not hold, {} undecided\n", ledger.size(),
                count(ledger, lab::Ruling::holds), count(ledger, lab::Ruling::holds_if),
-               count(ledger, lab::Ruling::does_not_hold));
+               count(ledger, lab::Ruling::does_not_hold), count(ledger, lab::Ruling::undecided));
   }
 
   static constexpr std::size_t kWidth = 76, kIndent = 23;  // of the summary's text
@@ -282,11 +315,14 @@ class Lab {
         for (const std::string& finding : part->findings) fmt::print("  {}\n", wrapped(finding, 98, 2));
       }
       fmt::print("\n");
+      if (plots_) print_plots(record);
     }
     const std::vector<lab::Entry> ledger = lab::ledger(records);
-    for (const lab::Ruling ruling : {lab::Ruling::does_not_hold, lab::Ruling::holds_if}) {
+    for (const auto& [ruling, title] : {std::pair{lab::Ruling::does_not_hold, "Does not hold"},
+                                        {lab::Ruling::undecided, "Undecided"},
+                                        {lab::Ruling::holds_if, "Holds under a condition"}}) {
       if (count(ledger, ruling) == 0) continue;
-      fmt::print("{}\n", bold(ruling == lab::Ruling::holds_if ? "Holds under a condition" : "Does not hold"));
+      fmt::print("{}\n", bold(title));
       for (const lab::Entry& entry : ledger) {
         if (entry.verdict.ruling != ruling) continue;
         fmt::print("  {:<20} {}\n", entry.id, wrapped(entry.claim, kWidth, kIndent));
@@ -300,15 +336,27 @@ class Lab {
       fmt::print("\n");
     }
     print_counts(ledger);
-    if (what_.empty()) print_left_out(records);
-    fmt::print("Report: {}\n", folder.report_path());
+    if (what_.empty()) print_shortened(records);
+    fmt::print("Report: {}\n", linked(folder.report_path()));
   }
 
-  static void print_left_out(const std::vector<Record>& records) {
-    for (const auto& e : lab::experiments()) {
-      const bool there =
-          std::any_of(records.begin(), records.end(), [&](const Record& r) { return r.experiment == e.get(); });
-      if (!there) fmt::print("Not run, since it alone takes minutes: keel lab {}\n", e->name());
+  static void print_plots(const Record& record) {
+    for (const lab::Findings* part : record.result.parts()) {
+      for (const lab::Figure& figure : part->figures) {
+        const Picture picture = draw(figure, {});
+        if (picture.empty()) continue;  // a table or bars: in the report
+        fmt::print("  {}\n", bold(figure.title));
+        for (const std::string& line : picture) fmt::print("  {}\n", line);
+        fmt::print("\n");
+      }
+    }
+  }
+
+  static void print_shortened(const std::vector<Record>& records) {
+    for (const Record& r : records) {
+      if (!r.settings.short_form) continue;
+      fmt::print("The comparison of {0} is a short one. The whole, in minutes: {1} lab {0}\n", r.experiment->name(),
+                 keel_command());
     }
   }
 
@@ -317,7 +365,7 @@ class Lab {
   std::map<std::string, std::string> options_;
   std::string say_;
   std::string seed_, repeats_, out_ = "lab-report";
-  bool json_ = false, quiet_ = false;
+  bool json_ = false, quiet_ = false, open_ = false, plots_ = true;
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "cli/common/terminal.h"
 #include "io/file.h"
 #include "io/utf8.h"
+#include "lab/cli/plot.h"
 #include "lab/folder.h"
 #include "lab/report/report.h"
 #include "lab/translate/options.h"
@@ -23,16 +24,6 @@ using namespace lab::translate;
 
 constexpr const char* kDefaultArm = "scaled-64";
 constexpr std::size_t kWidth = 100;
-
-// Darker means more; a weight below a twentieth is left blank.
-const char* shade(double weight) {
-  constexpr const char* kShades[] = {" ", "░", "▒", "▓", "█"};
-  return weight < 0.05   ? kShades[0]
-         : weight < 0.25 ? kShades[1]
-         : weight < 0.5  ? kShades[2]
-         : weight < 0.75 ? kShades[3]
-                         : kShades[4];
-}
 
 std::string padded(const std::string& text, std::size_t width, bool right) {
   const std::string space(width - std::min(width, io::characters_in(text)), ' ');
@@ -63,7 +54,7 @@ void print_map(const Said& said) {
       fmt::print("{}\n", line);
     }
   }
-  fmt::print("\nweight  blank < 0.05 ≤ ░ < 0.25 ≤ ▒ < 0.5 ≤ ▓ < 0.75 ≤ █\n");
+  fmt::print("\n{}\n", kShades);
 }
 
 Json to_json(const Said& said, const Arm& arm, const std::string& page) {
@@ -79,6 +70,16 @@ Json to_json(const Said& said, const Arm& arm, const std::string& page) {
           {"target", said.target},
           {"weights", rows},
           {"page", page}};
+}
+
+// On stderr, since the translation goes on without them.
+void warn(const std::vector<std::string>& unknown) {
+  if (unknown.empty()) return;
+  std::string words;
+  for (const std::string& word : unknown) words += (words.empty() ? "'" : ", '") + word + "'";
+  complain(fmt::format("--say: expected words of the training sentences, got {}; expect anything where {} {}", words,
+                       unknown.size() == 1 ? "it" : "they", unknown.size() == 1 ? "stands" : "stand")
+               .c_str());
 }
 
 TrainedArm obtain(const SayRequest& request, const Arm& arm, const std::string& path) {
@@ -111,6 +112,7 @@ void say(const SayRequest& request) {
   const lab::Folder folder(request.folder);
   const TrainedArm trained = obtain(request, arm, fmt::format("{}/translate-{}.safetensors", request.folder, arm.id));
   const Said said = say(trained, request.sentence);
+  if (!request.quiet) warn(said.unknown);
   const std::string page = fmt::format("{}/translate-say.html", request.folder);
   const std::string source = joined(words_of(request.sentence)), target = joined(said.translation);
   std::vector<lab::Figure> figures;
@@ -127,7 +129,6 @@ void say(const SayRequest& request) {
   }
   if (request.quiet) return;
   fmt::print("{}\n", bold(target));
-  for (const std::string& word : said.unknown) fmt::print("  '{}' is not in the vocabulary\n", word);
   if (said.weights.empty())
     fmt::print("\n{} has no attention, so there is no heatmap\n", arm.name);
   else

@@ -69,10 +69,9 @@ bool better(const std::vector<Tried>& a, const std::vector<Tried>& b) {
   return mean(column(a, &Tried::area)) < mean(column(b, &Tried::area));
 }
 
-void record(Result& result, const Setting& setting, const std::vector<Trained>& runs,
-            const std::vector<Trained>& scaled) {
+void record(Result& result, const std::string& arm, const std::vector<Trained>& runs) {
   const auto keep = [&](const char* what, const std::function<double(const Trained&)>& value) {
-    result.measure(fmt::format("{}.{}", setting.key(), what), over(runs, value));
+    result.measure(fmt::format("{}.{}", arm, what), over(runs, value));
   };
   keep("loss", [](const Trained& t) { return t.last().loss; });
   keep("moved", [](const Trained& t) { return 1 - t.last().loss / t.snapshots.front().loss; });
@@ -93,13 +92,53 @@ void record(Result& result, const Setting& setting, const std::vector<Trained>& 
     both("dw_k", &Snapshot::dw_k);
     both("dw_v", &Snapshot::dw_v);
   }
-  std::vector<double> slower, flat;  // against the same data and initial weights
+}
+
+// Against the same data and initial weights.
+void record_against_scaled(Result& result, const std::string& arm, const std::vector<Trained>& runs,
+                           const std::vector<Trained>& scaled) {
+  std::vector<double> slower, flat;
   for (std::size_t r = 0; r < runs.size(); ++r) {
     slower.push_back(runs[r].steps_to(target()) / scaled[r].steps_to(target()));
     flat.push_back(runs[r].settled() / scaled[r].settled());
   }
-  result.measure(setting.key() + ".slower", slower);
-  result.measure(setting.key() + ".flat", flat);
+  result.measure(arm + ".slower", slower);
+  result.measure(arm + ".flat", flat);
+}
+
+// A block whose rows begin one-hot, which unscaled ones at these d_k do not: scores of this standard deviation, as
+// unscaled ones have at d_k = kSaturation².
+constexpr std::int64_t kSaturatedSize = 64;
+constexpr double kSaturation = 256;
+
+void train_saturated(Work& work, double share, Result& result) {
+  const std::vector<double> rates = {3e-3, 1e-2, 3e-2, 1e-1};
+  const std::int64_t steps = work.steps(300, 600);
+  const auto train = [&](double lr, const char* part, std::size_t r) {
+    return train_recall({.d_k = kSaturatedSize,
+                         .score = fixed_temperature(1 / kSaturation),
+                         .lr = lr,
+                         .steps = steps,
+                         .every = std::max<std::int64_t>(steps / 30, 5),
+                         .seed = work.settings().seed,
+                         .stream = fmt::format("ablation/saturated/{}/{}", part, r)});
+  };
+  const auto tried = work.repeat(share / 2, rates, work.repeats(3, 6), [&](double lr, std::size_t r) {
+    const Trained run = train(lr, "sweep", r);
+    return Tried{area(run), run.reached(target()) ? 1.0 : 0.0};
+  });
+  const double lr =
+      rates[static_cast<std::size_t>(std::min_element(tried.begin(), tried.end(), better) - tried.begin())];
+  const auto found = work.repeat(share / 2, std::vector{lr}, work.repeats(12, 24),
+                                 [&](double rate, std::size_t r) { return train(rate, "final", r); });
+  record(result, "ablation.saturated", found.front());
+  result.exact("ablation.saturated.lr", lr);
+  result.findings.push_back(
+      fmt::format("A block whose rows begin one-hot ({:.0f} % of them above 0.99) gets {:.0f} % of values right after "
+                  "training, at its best "
+                  "learning rate; {:.0f} % of its runs reach the target.",
+                  100 * result.at("ablation.saturated.start.saturated"), 100 * result.at("ablation.saturated.accuracy"),
+                  100 * result.at("ablation.saturated.reached")));
 }
 
 class Ablation : public Experiment {
@@ -108,7 +147,7 @@ class Ablation : public Experiment {
   std::string question() const override {
     return "Does a transformer learn without the scaling, or with another one, when each may choose its learning rate?";
   }
-  Cost cost() const override { return {265, 1250}; }
+  Cost cost() const override { return {290, 1300}; }
 
   Result run(Work& work) const override {
     const OneThreadEach one_thread_each;
@@ -133,13 +172,14 @@ class Ablation : public Experiment {
                            .stream = fmt::format("ablation/{}/d{}/{}", part, cell.setting.d, r)});
     };
 
+    const double saturated_share = 0.08;  // of the experiment
     // The learning rate of each setting, on separate seeds; then that rate on others.
     std::vector<Cell> sweep, chosen;
     for (const Setting& s : settings) {
       for (const double lr : rates) sweep.push_back({s, lr});
     }
     const double sweep_runs = static_cast<double>(rates.size() * tries);
-    const double share = sweep_runs / (sweep_runs + static_cast<double>(seeds));
+    const double share = (1 - saturated_share) * sweep_runs / (sweep_runs + static_cast<double>(seeds));
     const auto swept = work.repeat(share, sweep, tries, [&](const Cell& c, std::size_t r) {
       const Trained run = train(c, "sweep", r);
       return Tried{area(run), run.reached(target()) ? 1.0 : 0.0};
@@ -149,21 +189,27 @@ class Ablation : public Experiment {
       const auto best = std::min_element(first, first + static_cast<std::ptrdiff_t>(rates.size()), better);
       chosen.push_back({settings[s], rates[static_cast<std::size_t>(best - first)]});
     }
-    const auto found =
-        work.repeat(1 - share, chosen, seeds, [&](const Cell& c, std::size_t r) { return train(c, "final", r); });
+    const auto found = work.repeat(1 - saturated_share - share, chosen, seeds,
+                                   [&](const Cell& c, std::size_t r) { return train(c, "final", r); });
 
     Result result;
     result.settings = fmt::format(
         "Key–value lookup: {} pairs and {} questions per sequence, {} keys, {} values; one pre-norm block, d_model {}, "
         "{} heads of d_k, LeCun's weights; Adam, {} steps of {} sequences, measured on {} others. Learning rate from "
         "{:g} to {:g}: of {} the one at which most runs reach the target, then by mean loss, over {} seeds; then {} "
-        "other seeds. Target: half of chance, {:.2f} nats.",
+        "other seeds. Target: half of chance, {:.2f} nats. Saturated: d_k {} with scores of standard deviation {:.0f} "
+        "at the "
+        "start, at the best of those rates.",
         recall::kPairs, recall::kQuestions, recall::kKeys, recall::kValues, recall::kModel, recall::kHeads, steps,
-        recall::kBatch, recall::kExamined, rates.front(), rates.back(), rates.size(), tries, seeds, target());
+        recall::kBatch, recall::kExamined, rates.front(), rates.back(), rates.size(), tries, seeds, target(),
+        kSaturatedSize, kSaturation);
     for (std::size_t i = 0; i < chosen.size(); ++i) {
-      record(result, chosen[i].setting, found[i], found[i / arms().size() * arms().size()]);
-      result.exact(chosen[i].setting.key() + ".lr", chosen[i].lr);
+      const std::string key = chosen[i].setting.key();
+      record(result, key, found[i]);
+      record_against_scaled(result, key, found[i], found[i / arms().size() * arms().size()]);
+      result.exact(key + ".lr", chosen[i].lr);
     }
+    train_saturated(work, saturated_share, result);
     tell(result, sizes);
     draw_ends(result, sizes, found);
     draw_rates(result, sizes, rates, swept);

@@ -13,8 +13,10 @@ namespace {
 
 constexpr std::array<std::int64_t, 4> kSizes = {4, 16, 64, 256};
 constexpr std::array<std::int64_t, 4> kLengths = {4, 16, 64, 256};
-constexpr std::int64_t kTokens = 64;  // where the number of keys does not vary
-constexpr double kDead = 0.01;        // a row whose Jacobian is below this share of an even row's passes nothing on
+constexpr std::int64_t kLargest = 1024;  // d_k at which only rows are looked at
+constexpr std::int64_t kTokens = 64;     // where the number of keys does not vary
+constexpr std::int64_t kRows = 512;      // at d_k = kLargest
+constexpr double kDead = 0.01;           // a row whose Jacobian is below this share of an even row's passes nothing on
 constexpr const char* kBand = "one standard deviation over seeds";
 
 std::size_t repeats_of(const Work& work) { return work.repeats(8, 40); }
@@ -45,6 +47,7 @@ struct Arm {
 struct Cell {
   const Initialisation* start;
   std::int64_t d, n;
+  bool only_rows() const { return d == kLargest; }
   double cost() const { return static_cast<double>(d * n) * (kModelSize + static_cast<double>(8 * n)); }
   std::string key() const { return fmt::format("{}.d{}.n{}", start->id, d, n); }
 };
@@ -66,22 +69,24 @@ double input_norm(const Gradient& g, const Projection& p, const Matrix& w_v) {
 }
 
 Found first_step(const Cell& cell, Random random) {
-  const std::int64_t tokens = std::max(cell.n, kTokens), sequences = tokens / cell.n;
+  const std::int64_t tokens = std::max(cell.n, cell.only_rows() ? kRows : kTokens), sequences = tokens / cell.n;
   const Projection p = project(*cell.start, random, tokens, cell.d);
   const double sd = std::sqrt(cell.start->weight_variance(kModelSize, static_cast<double>(cell.d)));
   const Matrix w_v = normal_matrix(random, kModelSize, cell.d, sd), v = multiply(p.x, w_v);
   const Matrix dout = normal_matrix(random, tokens, cell.d);
-  const auto arm = [&](std::optional<double> scale) {
+  const auto norms = [&](std::optional<double> scale) {
     const Gradient g = gradient({.q = p.q, .k = p.k, .scale = scale, .sequences = sequences}, v, dout);
-    Arm found{.norms = {.ds = norm(g.ds.values),
-                        .dq = norm(g.dq.values),
-                        .dk = norm(g.dk.values),
-                        .dv = norm(g.dv.values),
-                        .dw_q = norm(multiply_transposed(p.x, g.dq).values),
-                        .dw_k = norm(multiply_transposed(p.x, g.dk).values),
-                        .dw_v = norm(multiply_transposed(p.x, g.dv).values),
-                        .dx = input_norm(g, p, w_v)},
-              .jacobian = {}};
+    return Norms{.ds = norm(g.ds.values),
+                 .dq = norm(g.dq.values),
+                 .dk = norm(g.dk.values),
+                 .dv = norm(g.dv.values),
+                 .dw_q = norm(multiply_transposed(p.x, g.dq).values),
+                 .dw_k = norm(multiply_transposed(p.x, g.dk).values),
+                 .dw_v = norm(multiply_transposed(p.x, g.dv).values),
+                 .dx = input_norm(g, p, w_v)};
+  };
+  const auto arm = [&](std::optional<double> scale) {
+    Arm found{.norms = cell.only_rows() ? Norms{} : norms(scale), .jacobian = {}};
     const Rows rows = measure({.q = p.q, .k = p.k, .scale = scale, .sequences = sequences, .weights = true});
     for (std::int64_t i = 0; i < tokens; ++i) found.jacobian.push_back(jacobian_norm(rows.weights.row(i)));
     return found;
@@ -95,6 +100,7 @@ double even_jacobian(std::int64_t n) { return std::sqrt(static_cast<double>(n - 
 // Norms of both arms and their ratio under the cell's key, and how many rows pass nothing on.
 void record(Result& result, const Cell& cell, const std::vector<Found>& repeats) {
   for (const Place& place : kPlaces) {
+    if (cell.only_rows()) break;
     std::vector<double> raw, scaled, ratio;
     for (const Found& found : repeats) {
       raw.push_back(found.raw.norms.*place.norm);
@@ -106,7 +112,7 @@ void record(Result& result, const Cell& cell, const std::vector<Found>& repeats)
     result.measure(fmt::format("gradient.ratio.{}.{}", cell.key(), place.id), ratio);
   }
   for (const auto& [id, arm] : {std::pair{"raw", &Found::raw}, std::pair{"scaled", &Found::scaled}}) {
-    std::vector<double> dead, jacobian;
+    std::vector<double> dead, jacobian, median;
     for (const Found& found : repeats) {
       const auto& rows = (found.*arm).jacobian;
       double share = 0;
@@ -115,9 +121,11 @@ void record(Result& result, const Cell& cell, const std::vector<Found>& repeats)
       }
       dead.push_back(share);
       jacobian.push_back(mean(rows));
+      median.push_back(quantile(rows, 0.5));
     }
     result.measure(fmt::format("gradient.dead.{}.{}", id, cell.key()), dead);
     result.measure(fmt::format("gradient.jacobian.{}.{}", id, cell.key()), jacobian);
+    result.measure(fmt::format("gradient.jacobian_median.{}.{}", id, cell.key()), median);
   }
 }
 
@@ -130,7 +138,9 @@ Point measured(const Result& result, double x, const std::string& key) {
 void draw_sizes(Result& result, const std::vector<Cell>& cells, const std::vector<std::vector<Found>>& found) {
   std::vector<Series> norms, ratios;
   Series raw{"unscaled", {}}, scaled{"divided by √d_k", {}}, even{"even weights", {}, Role::reference};
-  const auto at_64 = [](const Cell& cell) { return cell.start->id == "lecun" && cell.n == kTokens; };
+  const auto at_64 = [](const Cell& cell) {
+    return cell.start->id == "lecun" && cell.n == kTokens && !cell.only_rows();
+  };
   for (const Place& place : kPlaces) {
     const std::string id = place.id;
     Series ratio{place.name, {}}, without{fmt::format("{}, unscaled", place.name), {}},
@@ -237,14 +247,14 @@ class GradientExperiment : public Experiment {
   std::string question() const override {
     return "What happens to the gradient at the first step when the scaling is left out: does it vanish, and where?";
   }
-  Cost cost() const override { return {25, 125}; }
+  Cost cost() const override { return {28, 140}; }
 
   Result run(Work& work) const override {
     Result result;
     result.settings = fmt::format(
         "One layer, one head, d_model 768; unit normal tokens, a unit normal gradient at the output; W_Q, W_K and W_V "
         "begin alike. 64 keys and d_k 64 for each initialisation; LeCun's (q and k of unit variance) with 4 to 256 of "
-        "both. {} seeds.",
+        "both, and for the Jacobian of rows also d_k 1024. {} seeds.",
         repeats_of(work));
     std::vector<const Initialisation*> starts;
     std::vector<Cell> cells;
@@ -255,6 +265,7 @@ class GradientExperiment : public Experiment {
         for (const std::int64_t d : kSizes) {
           if (start.id == "lecun" || (n == kTokens && d == 64)) cells.push_back({&start, d, n});
         }
+        if (start.id == "lecun" && n <= kTokens) cells.push_back({&start, kLargest, n});
       }
     }
     const auto found = work.repeat(1.0, cells, repeats_of(work), [&](const Cell& cell, std::size_t r) {

@@ -107,7 +107,7 @@ void draw_functions(Result& result, const Rounds& found) {
     for (std::size_t f = 0; f < kFunctions.size(); ++f) {
       time.push_back({kFunctions[f].name, {}});
       memory.push_back({kFunctions[f].name, {}});
-      std::vector<Point> quickest;
+      std::vector<std::pair<double, std::vector<double>>> rounds;  // by size
       for (std::size_t s = 0; s < sizes().size(); ++s) {
         if (sizes()[s].*along.other != along.fixed) continue;
         std::vector<double> per_pair;
@@ -116,7 +116,7 @@ void draw_functions(Result& result, const Rounds& found) {
         const auto x = static_cast<double>(sizes()[s].*along.size);
         robust(times, key_of(kFunctions[f], sizes()[s]) + ".ns", per_pair);
         time.back().points.push_back(quartiles(x, per_pair));
-        quickest.push_back(fastest(x, per_pair));
+        rounds.emplace_back(x, per_pair);
         const double bytes = result.at(key_of(kFunctions[f], sizes()[s]) + ".bytes");
         memory.back().points.push_back({x, bytes, bytes, bytes});
       }
@@ -124,7 +124,14 @@ void draw_functions(Result& result, const Rounds& found) {
         std::sort(series->points.begin(), series->points.end(),
                   [](const Point& a, const Point& b) { return a.x < b.x; });
       }
-      times.exact(fmt::format("scores.{}.exponent.{}", kFunctions[f].id, along.id), exponent(quickest));
+      std::sort(rounds.begin(), rounds.end());
+      std::vector<double> x;
+      Rounds y;
+      for (const auto& [size, per_pair] : rounds) {
+        x.push_back(size);
+        y.push_back(per_pair);
+      }
+      robust_order(times, fmt::format("scores.{}.order.{}", kFunctions[f].id, along.id), x, y);
     }
     const char* fixed = along.fixed == 256 ? "256 keys" : "d = 64";
     const auto ends = [](const std::vector<Series>& all) {
@@ -171,7 +178,6 @@ void count_steps(Result& result, std::uint64_t seed) {
   nn::Random random(seed, "scores/steps");
   const nn::GRU gru(kSize, kSize, random);
   std::vector<Series> depth, path;
-  std::vector<Point> gru_depth, gru_path;
   for (const Function& f : kFunctions) {
     depth.push_back({fmt::format("attention, {}", f.name), {}});
     path.push_back(depth.back());
@@ -196,8 +202,8 @@ void count_steps(Result& result, std::uint64_t seed) {
     for (const Tensor& token : tokens) h = gru.step(nn::reshape(token, {1, kSize}), h);
     add(kFunctions.size(), "gru", depth_of(h), path_of(tokens.front(), h));
   }
-  result.exact("scores.depth.gru.exponent", exponent(depth.back().points));
-  result.exact("scores.path.gru.exponent", exponent(path.back().points));
+  result.exact("scores.depth.gru.order", order(depth.back().points));
+  result.exact("scores.path.gru.order", order(path.back().points));
   const auto text = [](const char* what, const std::vector<Series>& all) {
     return fmt::format(
         "{}: attention by scaled dot {:.0f} at any length; the GRU {:.0f} at 8 tokens and {:.0f} at 256.", what,

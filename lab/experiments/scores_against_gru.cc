@@ -29,7 +29,8 @@ struct Pair {
 void widen(Work& work, double share, std::size_t rounds, Findings& times) {
   const std::vector<Meeting> recurrent = {{128, 32}, {256, 32}, {512, 32}},
                              attending = {{32, 512}, {64, 512}, {128, 512}, {256, 512}};
-  const auto time = [&](const std::vector<Meeting>& all, const std::function<void(const Pair&)>& forward) {
+  const auto time = [&](const char* key, const std::vector<Meeting>& all,
+                        const std::function<void(const Pair&)>& forward) {
     std::vector<std::unique_ptr<Pair>> pairs;
     for (const Meeting& m : all) pairs.push_back(std::make_unique<Pair>(m, work.settings().seed));
     Rounds found(all.size(), std::vector<double>(rounds));
@@ -37,23 +38,24 @@ void widen(Work& work, double share, std::size_t rounds, Findings& times) {
       const nn::NoGrad off;
       found[i % all.size()][i / all.size()] = time_of([&] { forward(*pairs[i % all.size()]); });
     });
-    std::vector<Point> points;
-    for (std::size_t i = 0; i < all.size(); ++i) points.push_back(fastest(static_cast<double>(all[i].d), found[i]));
-    return exponent(points);
+    std::vector<double> widths;
+    for (const Meeting& m : all) widths.push_back(static_cast<double>(m.d));
+    robust_order(times, key, widths, found);
   };
-  times.exact("scores.meet.gru_exponent_d", time(recurrent, [](const Pair& p) { p.gru(p.x); }));
-  times.exact("scores.meet.attention_exponent_d", time(attending, [](const Pair& p) { p.attention(p.x, p.x, p.x); }));
+  time("scores.meet.gru_order_d", recurrent, [](const Pair& p) { p.gru(p.x); });
+  time("scores.meet.attention_order_d", attending, [](const Pair& p) { p.attention(p.x, p.x, p.x); });
 }
 
 // Of the measured range: beyond where they meet.
 std::int64_t longest(std::int64_t d, bool brief) { return brief ? 256 : d < 64 ? 4096 : 2048; }
 
-// Where two curves over the same x cross, by lines in logarithms between neighbours; beyond the last by its last slope.
-double crossing(const std::vector<Point>& a, const std::vector<Point>& b) {
-  const auto apart = [&](std::size_t i) { return std::log(a[i].y / b[i].y); };
+// Where two curves over the same x cross in one round, by lines in logarithms between neighbours; beyond the last by
+// its last slope.
+double crossing(const std::vector<double>& x, const Rounds& a, const Rounds& b, std::size_t round) {
+  const auto apart = [&](std::size_t i) { return std::log(a[i][round] / b[i][round]); };
   std::size_t i = 1;
-  while (i + 1 < a.size() && apart(i) < 0) ++i;
-  const double x0 = std::log(a[i - 1].x), x1 = std::log(a[i].x);
+  while (i + 1 < x.size() && apart(i) < 0) ++i;
+  const double x0 = std::log(x[i - 1]), x1 = std::log(x[i]);
   return std::exp(x0 - apart(i - 1) * (x1 - x0) / (apart(i) - apart(i - 1)));
 }
 
@@ -78,26 +80,27 @@ void meet(Work& work, double share, std::size_t rounds, Findings& times) {
   std::string crossings;
   for (std::size_t w = 0; w < widths.size(); ++w) {
     Series a{"attention", {}}, g{"GRU", {}};
-    std::vector<Point> quickest_a, quickest_g;
+    std::vector<double> lengths;
+    Rounds by_length_a, by_length_g;
     for (std::size_t i = 0; i < meetings.size(); ++i) {
       if (meetings[i].d != widths[w]) continue;
       const auto n = static_cast<double>(meetings[i].n);
       a.points.push_back(quartiles(n, attention[i]));
       g.points.push_back(quartiles(n, gru[i]));
-      quickest_a.push_back(fastest(n, attention[i]));
-      quickest_g.push_back(fastest(n, gru[i]));
+      lengths.push_back(n);
+      by_length_a.push_back(attention[i]);
+      by_length_g.push_back(gru[i]);
       std::vector<double> ratio;
       for (std::size_t r = 0; r < rounds; ++r) ratio.push_back(attention[i][r] / gru[i][r]);
       robust(times, fmt::format("scores.meet.d{}.n{}.ratio", meetings[i].d, meetings[i].n), ratio);
     }
     const auto d = static_cast<double>(widths[w]);
-    const double at = crossing(quickest_a, quickest_g);
+    std::vector<double> meetings_at;
+    for (std::size_t r = 0; r < rounds; ++r) meetings_at.push_back(crossing(lengths, by_length_a, by_length_g, r));
     const std::string key = fmt::format("scores.meet.d{}", widths[w]);
-    times.exact(key + ".crossing", at);
-    times.exact(key + ".crossing_to_d", at / d);
-    // Over the longest four, where the work outweighs the call.
-    times.exact(key + ".attention_exponent", exponent({quickest_a.end() - 4, quickest_a.end()}));
-    times.exact(key + ".gru_exponent", exponent({quickest_g.end() - 4, quickest_g.end()}));
+    const double at = robust(times, key + ".crossing", meetings_at);
+    robust_order(times, key + ".attention_order", lengths, by_length_a);
+    robust_order(times, key + ".gru_order", lengths, by_length_g);
     measured.points.push_back({d, at, at, at});
     counted.points.push_back({d, 3 * d, 3 * d, 3 * d});
     even.points.push_back({d, d, d, d});

@@ -13,24 +13,6 @@ namespace {
 constexpr std::int64_t kSize = 64;  // d_k
 constexpr double kRate = 1e-2;
 
-// q·k/τ with τ = factor·√d_k.
-class FixedTemperature : public nn::ScoreFunction {
- public:
-  explicit FixedTemperature(double scale) : scale_(scale) {}
-  nn::Scored operator()(const nn::Tensor& q, const nn::Tensor& k) const override {
-    return {.q = q, .k = k, .scale = scale_};
-  }
-
- private:
-  double scale_;
-};
-
-nn::ScoreMaker fixed(double factor) {
-  return [=](std::int64_t, std::int64_t d_k) {
-    return std::make_unique<FixedTemperature>(1 / (factor * std::sqrt(static_cast<double>(d_k))));
-  };
-}
-
 struct Setting {
   const char *id, *name;
   nn::ScoreMaker score;
@@ -38,9 +20,9 @@ struct Setting {
 
 const std::vector<Setting>& arms() {
   static const std::vector<Setting> all = {
-      {"half", "τ = √d_k / 2", fixed(0.5)},
-      {"unit", "τ = √d_k", fixed(1)},
-      {"double", "τ = 2 √d_k", fixed(2)},
+      {"half", "τ = √d_k / 2", fixed_temperature(0.5)},
+      {"unit", "τ = √d_k", fixed_temperature(1)},
+      {"double", "τ = 2 √d_k", fixed_temperature(2)},
       {"learned", "learned τ", [](auto h, auto d_k) { return std::make_unique<nn::TemperatureScore>(h, d_k); }},
       {"query", "query-dependent", [](auto h, auto d_k) { return std::make_unique<nn::QueryScaleScore>(h, d_k); }},
   };

@@ -16,8 +16,8 @@ class Translate : public Experiment {
     return "Bahdanau's attention, the dot product and the scaled dot product in one translation model: where do they "
            "agree, where do they differ?";
   }
-  Cost cost() const override { return {300, 2600}; }
-  bool by_name_only() const override { return true; }
+  Cost cost() const override { return {.quick = 300, .full = 2600, .quick_short = 110, .full_short = 300}; }
+  bool has_short_form() const override { return true; }
 
   Result run(Work& work) const override {
     const TranslateOptions options(work.settings());

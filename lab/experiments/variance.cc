@@ -17,8 +17,10 @@ constexpr std::int64_t kTokens = 64;
 constexpr std::array<std::int64_t, 4> kSizes = {4, 16, 64, 256};  // d_k
 constexpr const char* kBand = "one standard deviation over seeds";
 
-// Queries, and keys, from which the law is measured: more where each has few components.
-std::int64_t tokens_for(std::int64_t d) { return std::clamp<std::int64_t>(4096 / d, kTokens, 512); }
+// Queries, and keys, from which the law is measured, and pairs for its exceptions: more where each has few components.
+// The law's come in sequences of kTokens.
+std::int64_t tokens_for(std::int64_t d) { return std::clamp<std::int64_t>(16384 / d, kTokens, 4096); }
+std::int64_t pairs_for(std::int64_t d) { return std::max<std::int64_t>(16384 / d, 512); }
 
 std::size_t lawful_repeats(const Work& work) { return work.repeats(20, 200); }
 std::size_t start_repeats(const Work& work) { return work.repeats(12, 100); }
@@ -52,8 +54,9 @@ void measure_law(Work& work, Result& result) {
   const auto found = work.repeat(0.35, cells, lawful_repeats(work), [&](const Cell& cell, std::size_t r) {
     Random random(work.settings().seed, fmt::format("variance/law/{}", cell.d), r);
     const Matrix q = normal_matrix(random, tokens_for(cell.d), cell.d), k = normal_matrix(random, q.rows, cell.d);
-    const Moments raw = moments(measure({.q = q, .k = k, .scale = 1.0}));
-    const Moments scaled = moments(measure({.q = q, .k = k}));
+    const std::int64_t sequences = q.rows / kTokens;
+    const Moments raw = moments(measure({.q = q, .k = k, .scale = 1.0, .sequences = sequences}));
+    const Moments scaled = moments(measure({.q = q, .k = k, .sequences = sequences}));
     double absolute = 0;
     for (std::int64_t i = 0; i < q.rows; ++i) absolute += std::abs(dot(q.row(i), k.row(i)));
     absolute /= static_cast<double>(q.rows);
@@ -116,18 +119,18 @@ void measure_exceptions(Work& work, Result& result) {
   for (const Case& c : cases) {
     for (const std::int64_t d : {1, 4, 16, 64, 256}) cells.push_back({&c, d});
   }
-  constexpr std::int64_t kPairs = 512;
   const auto found = work.repeat(0.2, cells, lawful_repeats(work), [&](const Cell& cell, std::size_t r) {
     const auto& [c, d] = cell;
     Random random(work.settings().seed, fmt::format("variance/exceptions/{}/{}", c->id, d), r);
-    Matrix q(kPairs, d), k(kPairs, d);
+    const std::int64_t pairs = pairs_for(d);
+    Matrix q(pairs, d), k(pairs, d);
     random.normal(q.values, 1, c->mean);
     random.normal(k.values, 1, c->mean);
     for (std::size_t i = 0; i < k.values.size(); ++i) {
       k.values[i] = c->correlation * q.values[i] + std::sqrt(1 - c->correlation * c->correlation) * k.values[i];
     }
     // Each pair is a sequence of one key, so the row's mean score is q·k itself.
-    const std::vector<double> score = measure({.q = q, .k = k, .scale = 1.0, .sequences = kPairs}).logit_mean;
+    const std::vector<double> score = measure({.q = q, .k = k, .scale = 1.0, .sequences = pairs}).logit_mean;
     const double sd = standard_deviation(score);
     return Moments{.mean = mean(score), .var = sd * sd};
   });
@@ -289,8 +292,10 @@ class Variance : public Experiment {
   Result run(Work& work) const override {
     Result result;
     result.settings = fmt::format(
-        "Law: 64 queries × 64 keys (512 for the smallest d_k), d_k 1 to 1024, {} seeds. Exceptions: 512 pairs, {} "
-        "seeds. Initialisations: d_model 768, 64 tokens, {} seeds. Range: a (4, 8, 100, 64) call, {} seeds.",
+        "Law: d_k 1 to 1024, 64 queries × 64 keys in 1 to 64 sequences, most for the smallest d_k, {} seeds. "
+        "Exceptions: "
+        "512 to 16,384 pairs, {} seeds. Initialisations: d_model 768, 64 tokens, {} seeds. Range: a (4, 8, 100, 64) "
+        "call, {} seeds.",
         lawful_repeats(work), lawful_repeats(work), start_repeats(work), range_repeats(work));
     measure_law(work, result);
     measure_exceptions(work, result);

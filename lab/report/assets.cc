@@ -15,8 +15,20 @@
   }
 
 KEEL_ASSET(page, KEEL_LAB_PAGE)
+KEEL_ASSET(story, KEEL_LAB_STORY)
 KEEL_ASSET(style, KEEL_LAB_STYLE)
 KEEL_ASSET(charts, KEEL_LAB_CHARTS)
+KEEL_ASSET(playground_page, KEEL_WEB_PAGE)
+KEEL_ASSET(playground_html, KEEL_WEB_SECTIONS)
+KEEL_ASSET(playground_style, KEEL_WEB_STYLE)
+KEEL_ASSET(playground, KEEL_WEB_SCRIPTS)
+#ifdef KEEL_WEB_KERNELS
+KEEL_ASSET(kernels, KEEL_WEB_KERNELS)
+#else
+namespace keel::lab::assets {
+std::string_view kernels() { return {}; }
+}  // namespace keel::lab::assets
+#endif
 #ifdef KEEL_LAB_D3
 KEEL_ASSET(d3, KEEL_LAB_D3)
 #else

@@ -4,14 +4,49 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
 
-  // The ledger: show only claims of one verdict.
+  // The ledger: show only claims of one verdict, in documents that are then open.
   const filters = [...document.querySelectorAll("[data-filter]")];
   for (const button of filters) {
     button.addEventListener("click", () => {
       const on = button.getAttribute("aria-pressed") !== "true";
       for (const other of filters) other.setAttribute("aria-pressed", String(on && other === button));
       for (const row of document.querySelectorAll("tr.entry")) row.hidden = on && !row.classList.contains(button.dataset.filter);
+      for (const part of document.querySelectorAll("details.document")) {
+        part.hidden = !part.querySelector("tr.entry:not([hidden])");
+        part.open = on;
+      }
     });
+  }
+
+  // A link into something closed opens it first.
+  function reveal() {
+    const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!target) return;
+    for (let at = target; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
+    target.querySelector(":scope > details")?.setAttribute("open", "");
+    if (target.hidden) filters.filter((b) => b.getAttribute("aria-pressed") === "true").forEach((b) => b.click());
+    target.scrollIntoView();
+  }
+  addEventListener("hashchange", reveal);
+  // Also a link to where we are already.
+  document.addEventListener("click", (event) => { if (location.hash && event.target.closest?.("a")?.getAttribute("href") === location.hash) reveal(); });
+
+  // The contents follow the reader.
+  const links = [...document.querySelectorAll("nav a")];
+  const places = links.map((link) => document.querySelector(link.getAttribute("href")));
+  function follow() {
+    const at = places.reduce((last, place, i) => place && place.getBoundingClientRect().top < innerHeight / 3 ? i : last, 0);
+    links.forEach((link, i) => {
+      if (i !== at) return link.removeAttribute("aria-current");
+      if (link.hasAttribute("aria-current")) return;
+      link.setAttribute("aria-current", "true");
+      link.parentElement.scrollTo({ left: link.offsetLeft - 40 });
+    });
+  }
+  if (links.length) {
+    links.forEach((link, i) => { link.hidden = !places[i]; });
+    addEventListener("scroll", follow, { passive: true });
+    follow();
   }
   if (typeof d3 === "undefined") return;
 
@@ -27,15 +62,30 @@
     return d3.format(".4~r")(x);
   }
 
-  // A series' look: measured ones take the palette in turn, a theory the colour of the one before it.
+  // A series' look. Unscaled and scaled have their colours in every chart, the others take the palette in turn; a theory has
+  // the colour of the series before it. Where several series belong to one arm, dashes tell them apart.
+  const ARMS = [[/^(unscaled|q·k|dot)$|, unscaled$|(^|, )dot(, d_k|$)/, "--unscaled"], [/^(divided by|q·k \/) √d_k$|, divided by √d_k$|scaled dot|^τ = √d_k$/, "--scaled"]];
+  const PALETTE = ["--c2", "--c3", "--c4", "--c7", "--c6", "--c5", "--c0", "--c1"];
+  const DASHES = [null, "9 3", "3 3", "12 3 3 3"];
   function looks(series) {
     let next = 0, last = "--muted";
+    const used = {};
     return series.map((s) => {
-      if (s.role === "measured") last = `--c${next++ % 8}`;
-      const name = s.role === "reference" ? "--muted" : last;
-      return { stroke: `var(${name})`, dash: s.role === "measured" ? null : s.role === "theory" ? "6 4" : "2 3" };
+      let dash = s.role === "theory" ? "6 4" : "2 3";
+      if (s.role === "measured") {
+        const arm = [...ARMS].reverse().find(([pattern]) => pattern.test(s.name));
+        last = arm ? arm[1] : PALETTE[next++ % PALETTE.length];
+        used[last] = (used[last] ?? -1) + 1;
+        dash = arm ? DASHES[used[last] % DASHES.length] : null;
+      }
+      return { stroke: `var(${s.role === "reference" ? "--muted" : last})`, dash };
     });
   }
+
+  // How wide a label is, in the charts' type.
+  const ruler = document.createElement("canvas").getContext("2d");
+  ruler.font = '11.5px system-ui, -apple-system, "Segoe UI", "Noto Sans", "DejaVu Sans", sans-serif';
+  const widest = (labels) => Math.max(0, ...labels.map((label) => ruler.measureText(label).width));
 
   function scaleOf(axis, values, range) {
     let [low, high] = d3.extent(values);
@@ -48,23 +98,21 @@
     return d3.scaleLinear().domain([low, high]).nice().range(range);
   }
 
-  // Powers of two where the data lies on them, else 1-2-5 steps or powers of ten: never more than fit.
+  // Powers of two where all the data lies on them, else 1-2-5 steps or powers of ten: from end to end, never more than fit.
   function ticks(scale, axis, values, most) {
     if (!axis.log) return scale.ticks(most);
-    const unique = [...new Set(values)].sort(d3.ascending);
-    let marks = unique.filter((x) => Number.isInteger(Math.log2(x)));
-    if (marks.length < 3) {
-      const [low, high] = scale.domain();
+    const [low, high] = scale.domain(), inside = (x) => x >= low * 0.999 && x <= high * 1.001;
+    let marks = [];
+    if (values.every((x) => Number.isInteger(Math.log2(x)))) {
+      for (let p = Math.floor(Math.log2(low)); p <= Math.ceil(Math.log2(high)); ++p) marks.push(2 ** p);
+    } else {
       const decades = Math.log10(high / low);
       const steps = decades > 3 ? [1] : decades > 1.2 ? [1, 3] : [1, 1.5, 2, 3, 5, 7];
-      marks = [];
       for (let p = Math.floor(Math.log10(low)); p <= Math.ceil(Math.log10(high)); ++p) {
-        for (const s of steps) {
-          const x = Number((s * 10 ** p).toPrecision(3));
-          if (x >= low * 0.999 && x <= high * 1.001) marks.push(x);
-        }
+        for (const s of steps) marks.push(Number((s * 10 ** p).toPrecision(3)));
       }
     }
+    marks = marks.filter(inside);
     const stride = Math.ceil(marks.length / most);
     return marks.filter((_, i) => i % stride === 0);
   }
@@ -100,7 +148,7 @@
       const mark = d3.create("svg").attr("width", 26).attr("height", 10).attr("aria-hidden", "true");
       mark.append("line").attr("x1", 1).attr("x2", 25).attr("y1", 5).attr("y2", 5).attr("stroke-width", 2.5)
         .style("stroke", look[i].stroke).attr("stroke-dasharray", look[i].dash);
-      button.append(mark.node(), name);
+      button.append(mark.node(), Object.assign(document.createElement("span"), { textContent: name }));
       button.addEventListener("click", () => {
         if (!figure.hidden.delete(name)) figure.hidden.add(name);
         redraw();
@@ -179,14 +227,16 @@
     const xs = points.map((p) => p[0]);
     let ys = points.flatMap((p) => [p[1], p[2], p[3]]);
     if (figure.y.log) ys = points.flatMap((p) => [p[1], p[2], p[3]].filter((v) => v > 0.05 * p[1] && v > 0));
-    const margin = { left: 46, right: 20, top: 22, bottom: 36 };
+    const margin = { top: 22, bottom: 36 };
+    const y = scaleOf(figure.y, ys, [height - margin.bottom, margin.top]), marks = ticks(y, figure.y, ys, 6);
+    margin.left = 14 + widest(marks.map(text));
+    margin.right = 8 + widest([text(d3.max(xs))]) / 2;
     const x = scaleOf(figure.x, xs, [margin.left + 4, width - margin.right]);
     if (!figure.x.log) x.domain(d3.extent(xs));
-    const y = scaleOf(figure.y, ys, [height - margin.bottom, margin.top]);
     const svg = frame(chart, {
       width, height, margin,
-      x: { scale: x, ticks: ticks(x, figure.x, xs, Math.floor(width / 58)), label: figure.x.label },
-      y: { scale: y, ticks: ticks(y, figure.y, ys, 6), label: figure.y.label },
+      x: { scale: x, ticks: ticks(x, figure.x, xs, Math.floor((width - margin.left) / 58)), label: figure.x.label },
+      y: { scale: y, ticks: marks, label: figure.y.label },
     });
     const cursor = svg.append("line").attr("class", "cursor").attr("y1", margin.top).attr("y2", height - margin.bottom)
       .style("display", "none");
@@ -222,7 +272,7 @@
     const shown = figure.series.map((s, i) => ({ ...s, look: look[i] })).filter((s) => !figure.hidden.has(s.name));
     const measured = shown.filter((s) => s.role === "measured");
     const each = Math.max(narrow ? 40 : 30, 14 * measured.length + (narrow ? 22 : 8));
-    const margin = { left: narrow ? 8 : 158, right: 14, top: 4, bottom: 36 };
+    const margin = { left: narrow ? 8 : 14 + widest(figure.categories), right: 26, top: 4, bottom: 36 };
     const height = margin.top + each * figure.categories.length + margin.bottom;
     const values = figure.series.flatMap((s) => s.points.flatMap((p) => [p[1], p[2], p[3]])).filter((v) => !figure.x.log || v > 0);
     const x = scaleOf(figure.x, values, [margin.left + 6, width - margin.right - 4]);
@@ -268,9 +318,11 @@
     const look = looks(figure.arms);
     legend(chart, figure, figure.arms.map((a) => a.name), look, redraw);
     const shown = figure.arms.map((a, i) => ({ ...a, look: look[i] })).filter((a) => !figure.hidden.has(a.name));
-    const margin = { left: 46, right: 20, top: 22, bottom: 36 };
-    const x = d3.scaleLinear().domain(d3.extent(figure.edges)).range([margin.left + 1, width - margin.right]);
+    const margin = { top: 22, bottom: 36 };
     const y = d3.scaleLinear().domain([0, d3.max(figure.arms.flatMap((a) => a.shares))]).nice().range([height - margin.bottom, margin.top]);
+    margin.left = 14 + widest(y.ticks(5).map(text));
+    margin.right = 8 + widest([text(d3.max(figure.edges))]) / 2;
+    const x = d3.scaleLinear().domain(d3.extent(figure.edges)).range([margin.left + 1, width - margin.right]);
     const svg = frame(chart, {
       width, height, margin,
       x: { scale: x, ticks: x.ticks(Math.floor(width / 70)), label: figure.x.label },
@@ -302,9 +354,6 @@
   function drawHeatmap(chart, figure) {
     const width = chart.clientWidth, columns = figure.columns.length, rows = figure.rows.length;
     const font = (size) => `${size}px system-ui, "Noto Sans", "DejaVu Sans", sans-serif`;
-    const ruler = document.createElement("canvas").getContext("2d");
-    ruler.font = font(11.5);
-    const widest = (names) => Math.max(...names.map((name) => ruler.measureText(name).width));
     const margin = { left: Math.max(62, 10 + widest(figure.rows)), right: 6, top: 24, bottom: 66 };
     const across = (width - margin.left - margin.right) / columns;
     // Words that do not fit side by side are set upright, so that none is left out.
@@ -417,14 +466,18 @@
     chart.dataset.drawn = chart.clientWidth;
   }
 
+  // A chart is drawn when it is first seen: what is closed has no width.
   const charts = [...document.querySelectorAll(".chart")];
-  charts.forEach(draw);
+  const seen = (redraw) => charts.filter((c) => c.clientWidth && (redraw || c.clientWidth !== Number(c.dataset.drawn))).forEach(draw);
   let pending = 0;
   new ResizeObserver(() => {
     cancelAnimationFrame(pending);
-    pending = requestAnimationFrame(() => charts.filter((c) => c.clientWidth && c.clientWidth !== Number(c.dataset.drawn)).forEach(draw));
+    pending = requestAnimationFrame(() => { seen(false); follow(); });
   }).observe(document.body);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach(draw));
-  addEventListener("beforeprint", () => { document.documentElement.classList.add("print"); charts.forEach(draw); });
-  addEventListener("afterprint", () => { document.documentElement.classList.remove("print"); charts.forEach(draw); });
+  document.addEventListener("toggle", () => seen(false), true);
+  seen(true);
+  reveal();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => seen(true));
+  addEventListener("beforeprint", () => { document.documentElement.classList.add("print"); seen(true); });
+  addEventListener("afterprint", () => { document.documentElement.classList.remove("print"); seen(true); });
 })();

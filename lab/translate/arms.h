@@ -16,6 +16,11 @@ struct Arm {
   Look look = Look::none;
   std::int64_t d_k = 0;  // of a head; of the additive score, d_a
   std::int64_t heads = 1;
+
+  // The arms that the documents' claims are about.
+  bool in_short_form() const {
+    return look == Look::none || look == Look::additive || look == Look::dot || look == Look::scaled;
+  }
 };
 
 // All of them, in the order of the report.

@@ -32,6 +32,7 @@ TranslateOptions::TranslateOptions(const Settings& settings) {
   if (const auto found = settings.digests.find("data"); found != settings.digests.end()) digest = found->second;
   arm = option("arm");
   units = units_by_name(option("vocabulary"));
+  few = settings.short_form && !settings.full;
   arms();
 }
 
@@ -45,7 +46,10 @@ void TranslateOptions::take_digests(Settings& settings) {
 }
 
 std::vector<Arm> TranslateOptions::arms() const {
-  return arm.empty() ? translate::arms() : std::vector{arm_by_id(arm)};
+  if (!arm.empty()) return {arm_by_id(arm)};
+  std::vector<Arm> all = translate::arms();
+  if (few) std::erase_if(all, [](const Arm& a) { return !a.in_short_form(); });
+  return all;
 }
 
 Loaded load_task(const TranslateOptions& options, const SetSizes& sizes, std::uint64_t seed,

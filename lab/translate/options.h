@@ -22,6 +22,7 @@ class TranslateOptions {
   std::string digest;  // of its content when the run began; empty if not recorded
   std::string arm;     // empty for all
   Units units = Units::automatic;
+  bool few = false;  // only the arms of the short form
 
   std::vector<Arm> arms() const;
 };

@@ -13,10 +13,23 @@ DLPack, without a copy. `keel.torch` is the same for PyTorch, with autograd; `ke
 attention implementation for Hugging Face models. Importing keel needs only NumPy.
 """
 
+try:
+    from keel import _core
+except ImportError as error:
+    for _library, _debian, _pip in (("libhwy", "libhwy1", "none"), ("libtbb", "libtbb12", "tbb")):
+        if _library in str(error):
+            raise ImportError(
+                f"keel needs {_library}, which the loader did not find; Debian's package is {_debian}, pip's {_pip}; "
+                f"Keel's own wheel brings it along ({error})"
+            ) from None
+    raise
+
 from keel._attention import AttentionResult, HeadStats, RowStats, attention, explain
 from keel._backward import Gradients, attention_backward
-from keel._core import version as __version__
+from keel._config import show_config
 from keel._merge import Merged, merge
+
+__version__: str = _core.version
 
 __all__ = [
     "AttentionResult",
@@ -29,4 +42,5 @@ __all__ = [
     "attention_backward",
     "explain",
     "merge",
+    "show_config",
 ]

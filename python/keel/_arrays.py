@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from keel import _core
+from keel._classes import is_served_by_the_dispatcher, takes_over, what_is
 from keel._options import TABLE, refuse_unknown
 
 
 class NumpyMaker:
     """Results for NumPy arrays, and for those of any other library that supports DLPack."""
 
-    def __init__(self, dtype: np.dtype) -> None:
+    def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype = dtype
         self.rows = np.dtype(np.float64 if dtype == np.float64 else np.float32)
 
@@ -76,13 +77,15 @@ def check_out_dtype(operation: str, dtype: Any, allowed: tuple[Any, Any]) -> Any
     return dtype
 
 
-def numpy_dtype(name: str) -> np.dtype:
+def numpy_dtype(name: str) -> np.dtype[Any]:
     """The NumPy dtype for one of Keel's names; bf16 needs ml_dtypes."""
+    kinds: dict[str, Any] = {"f64": np.float64, "f32": np.float32, "f16": np.float16, "bool": np.bool_, "i64": np.int64}
     if name == "bf16":
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype({"f64": np.float64, "f32": np.float32, "f16": np.float16, "bool": np.bool_, "i64": np.int64}[name])
+        kinds[name] = ml_dtypes.bfloat16
+    dtype: np.dtype[Any] = np.dtype(kinds[name])
+    return dtype
 
 
 def maker_for(operation: str, name: str, array: Any) -> tuple[NumpyMaker | TorchMaker, tuple[int, ...]]:
@@ -97,7 +100,7 @@ def maker_for(operation: str, name: str, array: Any) -> tuple[NumpyMaker | Torch
 
 
 def check_tensors(operation: str, **arrays: Any) -> None:
-    """ValueError for a torch tensor whose gradient would be lost here, or that is a lazy negation."""
+    """An error for a torch tensor whose gradient would be lost here, or whose memory does not hold its values."""
     torch = sys.modules.get("torch")
     if torch is None:
         return
@@ -107,6 +110,12 @@ def check_tensors(operation: str, **arrays: Any) -> None:
 
 
 def _check_tensor(torch: Any, operation: str, name: str, array: Any) -> None:
+    method = "__torch_function__" if takes_over(torch, array) else None
+    if method is None and is_served_by_the_dispatcher(torch, array):
+        method = "__torch_dispatch__"
+    if method is not None:
+        expected = "a tensor whose memory holds its values"
+        raise TypeError(f"[{operation}] {name}: expected {expected}, got {what_is(array, method)}")
     if array.is_neg():
         raise ValueError(
             f"[{operation}] {name}: expected a tensor whose memory holds its values, got a lazy negation; "

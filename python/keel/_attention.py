@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from keel._options import ArrayOptions, takes
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class HeadStats(NamedTuple):
@@ -27,12 +29,12 @@ class HeadStats(NamedTuple):
     rows                 how many rows see a key (int64)
     """
 
-    max_logit: np.ndarray
-    mean_entropy: np.ndarray
-    min_entropy: np.ndarray
-    normalised_entropy: np.ndarray
-    saturated: np.ndarray
-    rows: np.ndarray
+    max_logit: Array
+    mean_entropy: Array
+    min_entropy: Array
+    normalised_entropy: Array
+    saturated: Array
+    rows: Array
 
 
 class RowStats(NamedTuple):
@@ -79,6 +81,87 @@ class AttentionResult(NamedTuple):
     key_sums: Any = None
 
 
+class ArraySettings(ArrayOptions, total=False):
+    """The other arguments of `keel.attention`, for its overloads."""
+
+    out: Any
+    out_dtype: Any
+    saturation_threshold: float
+    key_sum_rows: int
+
+
+@overload
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    return_lse: Literal[False] = False,
+    return_weights: Literal[False] = False,
+    return_stats: Literal[False] = False,
+    return_key_sums: Literal[False] = False,
+    **settings: Unpack[ArraySettings],
+) -> Any: ...
+@overload
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    return_lse: Literal[True],
+    return_weights: bool = False,
+    return_stats: bool = False,
+    return_key_sums: bool = False,
+    **settings: Unpack[ArraySettings],
+) -> AttentionResult: ...
+@overload
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    return_lse: bool = False,
+    return_weights: Literal[True],
+    return_stats: bool = False,
+    return_key_sums: bool = False,
+    **settings: Unpack[ArraySettings],
+) -> AttentionResult: ...
+@overload
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    return_lse: bool = False,
+    return_weights: bool = False,
+    return_stats: Literal[True],
+    return_key_sums: bool = False,
+    **settings: Unpack[ArraySettings],
+) -> AttentionResult: ...
+@overload
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    return_lse: bool = False,
+    return_weights: bool = False,
+    return_stats: bool = False,
+    return_key_sums: Literal[True],
+    **settings: Unpack[ArraySettings],
+) -> AttentionResult: ...
+@overload
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    return_lse: bool = False,
+    return_weights: bool = False,
+    return_stats: bool = False,
+    return_key_sums: bool = False,
+    **settings: Unpack[ArraySettings],
+) -> Any: ...
 @takes(ArrayOptions)
 def attention(
     q: Any,
@@ -163,8 +246,8 @@ def attention(
     stats = None
     if return_stats:
         *means, rows_seen = np.moveaxis(outputs["heads"], -1, 0)
-        heads = HeadStats(*means, rows_seen.view(np.int64))
-        stats = RowStats(*(outputs[name] for name in STATISTICS), heads)
+        heads = HeadStats._make([*means, rows_seen.view(np.int64)])
+        stats = RowStats._make([*(outputs[name] for name in STATISTICS), heads])
     return AttentionResult(out, outputs.get("lse"), outputs.get("weights"), stats, outputs.get("key_sums"))
 
 
@@ -173,7 +256,7 @@ def new_statistic(maker: Any, name: str, rows: tuple[int, ...]) -> Any:
     return maker.count(rows) if name in COUNTS else maker.row(rows)
 
 
-def _new_heads(q_shape: tuple[int, ...], offsets: Any) -> np.ndarray:
+def _new_heads(q_shape: tuple[int, ...], offsets: Any) -> Array:
     """Memory for HeadStats, per entry (of the packed batch, where there are offsets) and head."""
     batch, heads, *_ = (1,) * (4 - len(q_shape)) + q_shape
     entries = batch if offsets is None else max(len(offsets) - 1, 0)

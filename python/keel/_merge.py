@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 from keel import _core
 from keel._arrays import check_tensors, maker_for
@@ -17,6 +17,18 @@ class Merged(NamedTuple):
     lse: Any
 
 
+@overload
+def merge(
+    parts: Sequence[Any], *, return_stats: Literal[False] = False, out: Any = None, threads: int | None = None
+) -> Merged: ...
+@overload
+def merge(
+    parts: Sequence[Any], *, return_stats: Literal[True], out: Any = None, threads: int | None = None
+) -> AttentionResult: ...
+@overload
+def merge(
+    parts: Sequence[Any], *, return_stats: bool, out: Any = None, threads: int | None = None
+) -> Merged | AttentionResult: ...
 def merge(
     parts: Sequence[Any], *, return_stats: bool = False, out: Any = None, threads: int | None = None
 ) -> Merged | AttentionResult:
@@ -55,7 +67,7 @@ def merge(
     _core.merge(given, merged, outputs, threads)
     if not return_stats:
         return Merged(merged, outputs["lse"])
-    stats = RowStats(*(outputs[name] for name in STATISTICS), None)
+    stats = RowStats._make([*(outputs[name] for name in STATISTICS), None])
     return AttentionResult(merged, outputs["lse"], stats=stats)
 
 

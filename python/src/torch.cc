@@ -20,6 +20,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -109,6 +110,16 @@ bool is_plain(c10::DispatchKeySet keys) {
   return (keys.raw_repr() & ~plain.raw_repr()) == 0;
 }
 
+bool mask_fits(const Tensor& mask, const Tensor& q, const Tensor& k) {
+  const std::int64_t rank = q.dim();
+  if (mask.dim() > rank || mask.numel() == 0) return false;
+  for (std::int64_t i = 1; i <= mask.dim(); ++i) {
+    const std::int64_t whole = i == 1 ? k.size(-2) : q.size(-i);
+    if (mask.size(-i) != 1 && mask.size(-i) != whole) return false;
+  }
+  return mask.scalar_type() == at::kBool || mask.scalar_type() == at::kFloat || mask.scalar_type() == q.scalar_type();
+}
+
 // Shapes and dtypes that the library takes as they are. The operator broadcasts the others, or says what is wrong.
 bool fits(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, bool grouped) {
   const std::int64_t rank = q.dim();
@@ -121,9 +132,7 @@ bool fits(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
     if (k.size(i) != q.size(i)) return false;
   }
   if (grouped && (k.size(-3) == 0 || q.size(-3) % k.size(-3) != 0)) return false;
-  if (!mask.defined()) return true;
-  return mask.dim() <= 4 && mask.numel() > 0 &&
-         (mask.scalar_type() == at::kBool || mask.scalar_type() == at::kFloat || mask.scalar_type() == type);
+  return !mask.defined() || mask_fits(mask, q, k);
 }
 
 // The dtype of lse.
@@ -274,11 +283,12 @@ Tensor with_derivative(const Tensor& q, const Tensor& k, const Tensor& v, const 
   return out;
 }
 
+// False for what the library would refuse.
 bool read_number(nb::handle object, std::optional<double>& number) {
   if (object.is_none()) return true;
   if (!PyFloat_CheckExact(object.ptr()) && !PyLong_CheckExact(object.ptr())) return false;
   number = PyFloat_AsDouble(object.ptr());
-  if (!PyErr_Occurred()) return true;
+  if (!PyErr_Occurred()) return std::isfinite(*number);
   PyErr_Clear();  // an integer too large for a double
   return false;
 }
@@ -297,7 +307,7 @@ nb::object sdpa(nb::handle query, nb::handle key, nb::handle value, nb::handle a
   Settings settings{.causal = is_causal.ptr() == Py_True, .scale = {}};
   if (!PyBool_Check(is_causal.ptr()) || !PyBool_Check(enable_gqa.ptr()) || !read_number(scale, settings.scale))
     return nb::none();
-  if (mask.defined() && (settings.causal || mask.requires_grad())) return nb::none();
+  if (mask.defined() && mask.requires_grad()) return nb::none();
   const c10::DispatchKeySet keys = keys_of(q, k, v, mask);
   if (!is_plain(keys) || at::impl::torch_function_mode_enabled()) return nb::none();
   if (!fits(q, k, v, mask, enable_gqa.ptr() == Py_True)) return nb::none();

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from keel.torch import _sdpa, _short
+from keel.torch import _operator, _sdpa, _short
 
 torch.set_num_threads(1)
 
@@ -13,5 +13,22 @@ WAYS = {"compiled": _short.compiled and _short.compiled.sdpa, "python": _short.s
 def short_path(request, monkeypatch):
     """Each of the two short paths of scaled_dot_product_attention in turn."""
     assert WAYS[request.param], "the package was built without torch: keel._torch is missing"
-    monkeypatch.setattr(_sdpa, "_short", WAYS[request.param])
+    monkeypatch.setattr(_sdpa, "short", WAYS[request.param])
     return request.param
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The calls that reach Keel."""
+    count = []
+    for module, name in ((_operator, "attention"), (_sdpa, "short")):
+        original = getattr(module, name)
+
+        def counted(*arguments, original=original):
+            result = original(*arguments)
+            if result is not None:  # the short path leaves the rest to the operator
+                count.append(1)
+            return result
+
+        monkeypatch.setattr(module, name, counted)
+    return count

@@ -200,7 +200,7 @@ def test_a_mask_that_is_the_lowest_float_raises_no_alarm(dtype):
     records = {}
     for name, options in {"bias": {"bias": lowest}, "mask": {"mask": seen}}.items():
         torch.manual_seed(0)
-        model, alarms = Model(lambda q, k, v: keel.torch.attention(q, k, v, sinks=sinks, **options)), []
+        model, alarms = Model(lambda q, k, v, o=options: keel.torch.attention(q, k, v, sinks=sinks, **o)), []
         with keel.torch.Monitor(model.to(dtype), on_alarm=alarms.append) as monitor:
             model(torch.randn(2, 6, 12, dtype=dtype))
             records[name] = monitor.step()
@@ -219,7 +219,7 @@ def test_logit_std_counts_no_key_that_a_finite_bias_masks():
     stds = []
     for options in ({"bias": lowest}, {"mask": seen}):
         torch.manual_seed(0)
-        model = Model(lambda q, k, v: keel.torch.attention(q, k, v, **options))
+        model = Model(lambda q, k, v, o=options: keel.torch.attention(q, k, v, **o))
         with keel.torch.Monitor(model) as monitor:
             model(3 * torch.randn(2, 6, 12))
             stds.append([record["logit_std"] for record in monitor.step()])

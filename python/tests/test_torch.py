@@ -255,6 +255,35 @@ def test_fully_masked_rows_are_zero_with_zero_gradients():
     assert torch.isfinite(q.grad).all() and torch.isfinite(k.grad).all()
 
 
+@pytest.mark.parametrize("kind", ["bool", "float", "padding"])
+@pytest.mark.parametrize("needs", [False, True])
+def test_a_mask_beside_is_causal_composes(kind, needs):
+    q, k, v = qkv(2, 4, 7, 8, grad=True)
+    k, v = (torch.cat([x.detach(), x.detach() * 2], 2).requires_grad_() for x in (k, v))
+    generator = torch.Generator().manual_seed(1)
+    mask = torch.rand(2, 1, 7, 14, generator=generator) < 0.6
+    mask[..., 0] = True
+    if kind == "padding":
+        mask = mask[:, :, :1]
+    lower = torch.ones(7, 14, dtype=torch.bool).tril()
+    both = mask & lower
+    if kind == "float":
+        numbers = torch.randn(1, 4, 7, 14, generator=generator)
+        mask, both = numbers, numbers.masked_fill(~lower, -torch.inf)
+        if needs:
+            mask.requires_grad_()
+    inputs = (q, k, v, mask) if mask.requires_grad else (q, k, v)
+    expected = F.scaled_dot_product_attention(q, k, v, both)
+    got = sdpa(q, k, v, mask, is_causal=True)
+    torch.testing.assert_close(got, expected)
+    if not mask.requires_grad:  # torch's CPU kernel composes too; its other one refuses
+        torch.testing.assert_close(got, F.scaled_dot_product_attention(q, k, v, mask, is_causal=True))
+    gradients = [torch.autograd.grad(out.square().sum(), x) for out, x in ((got, inputs), (expected, inputs[:3]))]
+    for a, b in zip(*gradients):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    assert len(inputs) == 3 or not gradients[0][3][..., ~lower].any()
+
+
 @pytest.mark.parametrize(
     "shapes", [((2, 3, 0, 8), (2, 3, 5, 8)), ((2, 3, 5, 8), (2, 3, 0, 8)), ((0, 3, 5, 8), (0, 3, 5, 8))]
 )
@@ -281,6 +310,82 @@ def test_autocast_computes_in_its_dtype():
     out.float().sum().backward()
     assert q.grad.dtype == torch.float32
     torch.testing.assert_close(out, torchs, rtol=2e-2, atol=2e-2)
+
+
+def test_autocast_reaches_every_option():
+    q, k, v = qkv(grad=True)
+    bias, sinks = torch.randn(7, 7, requires_grad=True), torch.randn(4, requires_grad=True)
+    options = dict(causal="bottom_right", softcap=5.0)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = keel.torch.attention(q, k.bfloat16(), v, bias=bias, sinks=sinks, **options)
+        wide = keel.torch.attention(q, k, v, mask=bias, out_dtype=torch.float32)
+    assert out.dtype == torch.bfloat16 and wide.dtype == torch.float32
+    narrow = [x.detach().bfloat16() for x in (q, k, v)]
+    expected = keel.torch.attention(*narrow, bias=bias.detach().bfloat16(), sinks=sinks.detach(), **options)
+    assert torch.equal(out, expected)
+    out.float().sum().backward()
+    assert all(x.grad.dtype == torch.float32 for x in (q, k, v, bias, sinks))
+
+
+NUMBERS = [np.float64(0.5), np.float32(0.5), np.float16(0.5), np.int64(1)]
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda x: type(x).__name__)
+def test_numpys_numbers_are_numbers(number):
+    q, k, v = qkv()
+    assert torch.equal(sdpa(q, k, v, scale=number), sdpa(q, k, v, scale=float(number)))
+    for name in ("scale", "softcap", "dropout"):
+        results = []
+        for x in (number, float(number)):
+            torch.manual_seed(0)
+            results.append(keel.torch.attention(q, k, v, **{name: x}))
+        assert torch.equal(*results), name
+    results = []
+    for x in (number, float(number)):
+        torch.manual_seed(0)
+        results.append(sdpa(q, k, v, dropout_p=x))
+    assert torch.equal(*results)
+
+
+# Weights
+
+
+def test_weights_are_those_that_multiplied_v():
+    q, _, _ = qkv(2, 4, 5, 8, grad=True)
+    k, v, _ = qkv(2, 2, 7, 8, grad=True, seed=1)
+    options = dict(causal="bottom_right", softcap=3.0, sinks=torch.randn(4), k_lengths=torch.tensor([7, 5]))
+    out, lse, stats, weights = keel.torch.attention(q, k, v, **options, return_weights=True)
+    assert lse is None and stats is None and weights.shape == (2, 4, 5, 7) and not weights.requires_grad
+    torch.testing.assert_close(weights @ v.repeat_interleave(2, 1), out)
+    arrays = {name: x.numpy() if isinstance(x, torch.Tensor) else x for name, x in options.items()}
+    expected = keel.attention(*(x.detach().numpy() for x in (q, k, v)), **arrays, return_weights=True).weights
+    assert np.array_equal(weights, expected)
+    result = keel.torch.attention(q, k, v, return_weights=True, return_lse=True, return_stats=True)
+    torch.testing.assert_close(result.weights.amax(-1), result.stats.max_weight)
+    result.out.sum().backward()
+    assert q.grad.any()
+
+
+def test_weights_are_of_the_same_dropout_as_the_output():
+    q, k, v = qkv()
+    torch.manual_seed(0)
+    result = keel.torch.attention(q, k, v, dropout=0.5, return_weights=True)
+    assert (result.weights == 0).any()
+    torch.testing.assert_close(result.weights @ v, result.out)
+
+
+def test_weights_compile_and_batch():
+    torch.compiler.reset()
+    q, k, v = qkv(grad=True)
+
+    def weights(q, k, v):
+        return keel.torch.attention(q, k, v, causal=True, return_weights=True).weights
+
+    expected = weights(q, k, v)
+    assert torch.equal(torch.compile(weights, fullgraph=True, backend="aot_eager")(q, k, v), expected)
+    assert torch.equal(torch.vmap(weights)(q[:, None], k[:, None], v[:, None])[:, 0], expected)
+    arguments = operator_arguments(*(x.detach() for x in (q, k, v)), causal=True)[:-2]
+    torch.library.opcheck(torch.ops.keel.attention_weights.default, arguments)
 
 
 def test_lazy_negations_are_seen_as_what_they_mean():
@@ -347,29 +452,6 @@ def test_threads_follow_torch():
         assert torch.equal(sdpa(q, k, v), expected)
     finally:
         torch.set_num_threads(1)
-
-
-# replace()
-
-
-def test_replace_routes_a_model_through_keel(monkeypatch):
-    model = torch.nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True)
-    x = torch.randn(2, 5, 16)
-    expected = model(x)
-    calls = []
-    real = keel.torch._replace.scaled_dot_product_attention
-    monkeypatch.setattr(
-        keel.torch._replace, "scaled_dot_product_attention", lambda *a, **o: calls.append(1) or real(*a, **o)
-    )
-    torchs = F.scaled_dot_product_attention
-    with keel.torch.replace():
-        with keel.torch.replace():
-            torch.testing.assert_close(model(x), expected)
-        assert F.scaled_dot_product_attention is not torchs and len(calls) == 1
-    assert F.scaled_dot_product_attention is torchs
-    with pytest.raises(RuntimeError, match="inside"), keel.torch.replace():
-        raise RuntimeError("inside")
-    assert F.scaled_dot_product_attention is torchs
 
 
 # Documentation

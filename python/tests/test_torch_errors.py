@@ -43,12 +43,13 @@ REFUSED = [
         ValueError,
         "batch dimensions of query, key and value that broadcast",
     ),
-    ("heads", dict(query=ones(1, 4, 4, 8)), ValueError, "batch dimensions of query, key and value that broadcast"),
+    ("heads", dict(query=ones(1, 3, 4, 8)), ValueError, "got key (1, 2, 4, 8) and value (1, 2, 4, 8)"),
+    ("heads_in_groups", dict(query=ones(1, 4, 4, 8)), ValueError, "; enable_gqa=True serves heads in groups"),
     (
         "grouped",
         dict(query=ones(1, 3, 4, 8), enable_gqa=True),
         ValueError,
-        "key: expected a number of heads that divides the 3 of query, got 2",
+        "key: expected a number of heads that divides the 3 of query, with enable_gqa=True, got 2",
     ),
     (
         "grouped_2d",
@@ -57,15 +58,26 @@ REFUSED = [
         "at least 3 dimensions with it",
     ),
     (
-        "mask_and_causal",
-        dict(attn_mask=ones(4, 4), is_causal=True),
-        ValueError,
-        "attn_mask: expected None with is_causal=True, got a mask",
+        "mask_dtype",
+        dict(attn_mask=ones(4, 4, dtype=torch.int64)),
+        TypeError,
+        "attn_mask: expected dtype torch.bool or torch.float32, got torch.int64",
     ),
-    ("mask_dtype", dict(attn_mask=ones(4, 4, dtype=torch.int64)), TypeError, "dtype"),
-    ("mask_half", dict(attn_mask=ones(4, 4, dtype=torch.float16)), TypeError, "dtype"),
-    ("mask_shape", dict(attn_mask=ones(3, 4)), ValueError, "expected shape (B, H_q, N_q, N_k)"),
-    ("mask_batch", dict(attn_mask=ones(2, 1, 4, 4)), ValueError, "expected shape (B, H_q, N_q, N_k)"),
+    (
+        "mask_half",
+        dict.fromkeys(("query", "key", "value"), ones(dtype=torch.bfloat16)) | {"attn_mask": ones(4, 4).half()},
+        TypeError,
+        "attn_mask: expected dtype torch.bool or torch.float32 or torch.bfloat16, got torch.float16",
+    ),
+    (
+        "mask_shape",
+        dict(attn_mask=ones(3, 4)),
+        ValueError,
+        "attn_mask: expected a shape that broadcasts to (1, 2, 4, 4)",
+    ),
+    ("mask_batch", dict(attn_mask=ones(2, 1, 4, 4)), ValueError, "broadcasts to (1, 2, 4, 4), got (2, 1, 4, 4)"),
+    ("mask_rank", dict(attn_mask=ones(1, 1, 1, 4, 4)), ValueError, "broadcasts to (1, 2, 4, 4), got (1, 1, 1, 4, 4)"),
+    ("scale_nan", dict(scale=float("nan")), ValueError, "scale: expected a finite number, got nan"),
     ("causal_number", dict(is_causal=1), TypeError, "is_causal: expected a bool, got 1"),
     ("gqa_number", dict(enable_gqa=None), TypeError, "enable_gqa: expected a bool, got None"),
     ("scale_text", dict(scale="x"), TypeError, "scale: expected a number, got 'x'"),
@@ -84,6 +96,7 @@ def test_refuses_what_torch_refuses(arguments, kind, text, grad):
     with pytest.raises(kind) as error:
         sdpa(**given)
     assert text in str(error.value), str(error.value)
+    assert str(error.value).startswith("[scaled_dot_product_attention] ")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a device that is not the CPU")

@@ -127,7 +127,7 @@ def noise(name, tensors, options, out, dout):
 @given(calls(), st.booleans(), st.sampled_from([_short.sdpa, _short.sdpa, _short.sdpa_in_python]))
 def matches_torch(call, differentiate, way):
     values, options = call
-    _sdpa._short = way
+    _sdpa.short = way
     for dtype in FORWARD:
         tensors = [laid_out(x.to(dtype), layout) for x, layout in values]
         mask = options.get("attn_mask")
@@ -167,6 +167,6 @@ def check(tensors, options, differentiate):
 
 
 def test_matches_torch_on_two_thousand_calls_and_more(monkeypatch):
-    monkeypatch.setattr(_sdpa, "_short", _short.sdpa)  # and put it back afterwards
+    monkeypatch.setattr(_sdpa, "short", _short.sdpa)  # and put it back afterwards
     matches_torch()
     assert seen["cases"] >= 2000 and seen["gradients"] >= 500, seen

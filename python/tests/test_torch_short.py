@@ -235,6 +235,7 @@ SERVED = {
     "scale": {"scale": 0.3},
     "whole_scale": {"scale": 2},
     "bool_mask": {"attn_mask": torch.ones(7, 7, dtype=torch.bool)},
+    "mask_and_causal": {"attn_mask": torch.zeros(7, 7), "is_causal": True},
     "mask_of_rank_4": {"attn_mask": torch.zeros(2, 1, 1, 7)},
     "grouped": {"key": torch.randn(2, 2, 7, 8), "value": torch.randn(2, 2, 7, 8), "enable_gqa": True},
     "grouped_alike": {"enable_gqa": True},
@@ -255,7 +256,6 @@ LEFT = {
     "other_values": {"value": torch.randn(2, 4, 7, 5)},
     "mask_needs_a_gradient": {"attn_mask": torch.zeros(7, 7, requires_grad=True)},
     "negated_mask": {"attn_mask": torch.randn(7, 7)._neg_view()},
-    "mask_and_causal": {"attn_mask": torch.zeros(7, 7), "is_causal": True},
     "mask_of_integers": {"attn_mask": torch.zeros(7, 7, dtype=torch.int64)},
     "scale_is_text": {"scale": "x"},
     "causal_is_a_number": {"is_causal": 1},
@@ -315,7 +315,8 @@ def test_was_compiled_for_this_torch():
 
 def test_is_not_used_with_another_torch(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.12.1+cpu")
-    assert _short._compiled() is None
+    compiled, why = _short._compiled()
+    assert compiled is None and why == f"it was built for torch {_short.compiled.torch}, and this is 2.12.1"
 
 
 def test_the_profiler_names_it():

@@ -38,7 +38,8 @@ print(before, len(os.listdir("/proc/self/task")))
 
 def test_they_give_the_same_bits():
     """Also backward with few heads, where tasks follow each other through the rows of one."""
-    assert run_alone("""
+    assert (
+        run_alone("""
 q, k, v, dout = (torch.randn(1, 2, 700, 32) for _ in range(4))
 def results(threads):
     torch.set_num_threads(threads)
@@ -47,12 +48,15 @@ def results(threads):
     return [out, *torch.autograd.grad(out, inputs, dout)]
 one = results(1)
 print(all(torch.equal(a, b) for threads in (2, 3, 5) for a, b in zip(one, results(threads))))
-""") == "True\n"
+""")
+        == "True\n"
+    )
 
 
 def test_a_forked_child_has_none():
     """The team's threads stay with the parent: waiting for them would hang, as torch's own operators do."""
-    assert run_alone("""
+    assert (
+        run_alone("""
 import os
 torch.set_num_threads(2)
 q = torch.randn(1, 8, 256, 64)
@@ -61,4 +65,6 @@ child = os.fork()
 if child == 0:
     os._exit(0 if sdpa(q, q, q).numpy().tobytes() == expected else 1)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-""") == "0\n"
+""")
+        == "0\n"
+    )

@@ -7,7 +7,6 @@ import keel.torch
 import keel.transformers
 import pytest
 import torch
-from keel.torch import _sdpa
 
 transformers = pytest.importorskip("transformers")
 keel.transformers.register()
@@ -89,23 +88,6 @@ def tokens(padding):
     return ids, mask
 
 
-@pytest.fixture
-def calls(monkeypatch):
-    """The calls that reach Keel."""
-    count = []
-    for module, name in ((keel.torch._operator._core, "attention"), (_sdpa, "_short")):
-        original = getattr(module, name)
-
-        def counted(*arguments, original=original, short=module is _sdpa):
-            result = original(*arguments)
-            if result is not None or not short:
-                count.append(1)
-            return result
-
-        monkeypatch.setattr(module, name, counted)
-    return count
-
-
 CASES = [
     (bert, "sdpa"),
     (gpt2, "sdpa"),
@@ -155,6 +137,14 @@ def test_weights_are_refused_and_eager_is_named():
     query = torch.zeros(1, 2, 3, 4)
     with pytest.raises(ValueError, match="output_attentions: expected False with Keel, got True; use 'eager'"):
         keel.transformers.attention_forward(torch.nn.Module(), query, query, query, None, output_attentions=True)
+
+
+def test_paged_caches_are_refused_and_sdpa_is_named():
+    query = torch.zeros(1, 2, 3, 4)
+    with pytest.raises(
+        ValueError, match="cache: expected None with Keel, got dict; use 'sdpa' for continuous batching"
+    ):
+        keel.transformers.attention_forward(torch.nn.Module(), query, query, query, None, cache={})
 
 
 def test_examples_of_the_docstrings_hold():

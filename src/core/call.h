@@ -7,8 +7,11 @@
 #include "keel/dtype.h"
 
 // A call as kernels take it: pointers, sizes and strides, without ownership, and trivially copyable, so that a GPU can
-// take it by value. core/problem.h makes one from what it has validated.
+// take it by value. It is made from a problem, which has validated it.
 namespace keel {
+
+struct Problem;
+struct BackwardProblem;
 
 // An array of any rank up to four: element (b, h, i, c) is at data[b·batch + h·head + i·row + c·column]. Strides count
 // elements. data is null if the array was not given.
@@ -33,6 +36,9 @@ constexpr BasicStrided<Pointer> strided(const BasicView<Rank, Pointer>& view) {
 }
 
 struct Call {
+  Call() = default;
+  explicit Call(const Problem& problem);
+
   DType dtype = DType::f32;  // of q, k and v
   std::int64_t q_heads = 0, kv_heads = 0, d_k = 0, d_v = 0;
   std::int64_t group = 1;  // query heads per key-value head
@@ -57,6 +63,9 @@ struct Call {
 };
 
 struct BackwardCall {
+  BackwardCall() = default;
+  explicit BackwardCall(const BackwardProblem& problem);
+
   Call forward;  // its inputs only
   Strided out, dout;
   Strided lse, dlse;

@@ -1,21 +1,34 @@
 #pragma once
 
 #include <array>
+#include <concepts>
 #include <cstdint>
-#include <sstream>
+#include <cstdio>
 #include <string>
+#include <string_view>
 
 #include "keel/error.h"
 #include "keel/view.h"
 
 namespace keel {
 
+// One part of a message. Not by a stream: that would bring in every facet of a locale, and follow the program's.
+inline std::string text_of(std::string_view text) { return std::string(text); }
+template <std::integral T>
+std::string text_of(T number) {
+  return std::to_string(number);
+}
+inline std::string text_of(double number) {
+  char digits[32];
+  std::snprintf(digits, sizeof(digits), "%g", number);
+  return digits;
+}
+
 template <class... Parts>
 std::string concat(const Parts&... parts) {
-  std::ostringstream text;
-  text.exceptions(std::ios::badbit);  // else a text cut short by lack of memory would pass unnoticed
-  (text << ... << parts);
-  return text.str();
+  std::string text;
+  ((text += text_of(parts)), ...);
+  return text;
 }
 
 // "(1, 8, 1024, 64)"

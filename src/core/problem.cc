@@ -317,62 +317,55 @@ double usable_softcap(double softcap, DType accumulation) {
   return std::clamp(softcap, 1.0 / most, most);
 }
 
-void describe_inputs(const Problem& p, Call& call) {
-  const Options& o = p.options;
-  call.dtype = p.dtype;
-  call.q_heads = p.q_heads;
-  call.kv_heads = p.kv_heads;
-  call.d_k = p.d_k;
-  call.d_v = p.d_v;
-  call.group = p.kv_heads > 0 ? p.q_heads / p.kv_heads : 1;
-  call.sequences = p.sequences;
-  call.scale = p.scale;
-  if (o.softcap) call.softcap = usable_softcap(*o.softcap, accumulation_dtype(p.dtype));
-  call.dropout = o.dropout;
-  call.seed = o.seed;
-  call.q = strided(p.q);
-  call.k = strided(p.k);
-  call.v = strided(p.v);
-  call.scale_tensor = strided(o.scale_tensor);
-  call.mask = strided(o.mask);
-  call.bias = strided(o.bias);
-  call.alibi = strided(o.alibi);
-  call.sinks = strided(o.sinks);
-}
-
 }  // namespace
 
-void describe(const Problem& p, Call& call) {
-  const Outputs& o = p.outputs;
-  describe_inputs(p, call);
-  call.out = strided(p.out);
-  call.lse = strided(o.lse);
-  call.max_logit = strided(o.max_logit);
-  call.entropy = strided(o.entropy);
-  call.max_weight = strided(o.max_weight);
-  call.logit_mean = strided(o.logit_mean);
-  call.logit_var = strided(o.logit_var);
-  call.visible = strided(o.visible);
-  call.logit_count = strided(o.logit_count);
-  call.weights = strided(o.weights);
-  call.key_sums = strided(o.key_sums);
-  call.key_sum_rows = o.key_sum_rows;
-}
+Call::Call(const Problem& p)
+    : dtype(p.dtype),
+      q_heads(p.q_heads),
+      kv_heads(p.kv_heads),
+      d_k(p.d_k),
+      d_v(p.d_v),
+      group(p.kv_heads > 0 ? p.q_heads / p.kv_heads : 1),
+      sequences(p.sequences),
+      scale(p.scale),
+      softcap(p.options.softcap ? usable_softcap(*p.options.softcap, accumulation_dtype(p.dtype)) : 0.0),
+      dropout(p.options.dropout),
+      seed(p.options.seed),
+      q(strided(p.q)),
+      k(strided(p.k)),
+      v(strided(p.v)),
+      scale_tensor(strided(p.options.scale_tensor)),
+      mask(strided(p.options.mask)),
+      bias(strided(p.options.bias)),
+      alibi(strided(p.options.alibi)),
+      sinks(strided(p.options.sinks)),
+      out(strided(p.out)),
+      lse(strided(p.outputs.lse)),
+      max_logit(strided(p.outputs.max_logit)),
+      entropy(strided(p.outputs.entropy)),
+      max_weight(strided(p.outputs.max_weight)),
+      logit_mean(strided(p.outputs.logit_mean)),
+      logit_var(strided(p.outputs.logit_var)),
+      visible(strided(p.outputs.visible)),
+      logit_count(strided(p.outputs.logit_count)),
+      weights(strided(p.outputs.weights)),
+      key_sums(strided(p.outputs.key_sums)),
+      key_sum_rows(p.outputs.key_sum_rows) {}
 
-void describe(const BackwardProblem& b, BackwardCall& call) {
-  const Gradients& g = b.gradients;
-  describe_inputs(b.forward, call.forward);
-  call.out = strided(TensorView(b.forward.out));
-  call.dout = strided(b.dout);
-  call.lse = strided(b.lse);
-  call.dlse = strided(b.dlse);
-  call.dq = strided(g.dq);
-  call.dk = strided(g.dk);
-  call.dv = strided(g.dv);
-  call.dbias = strided(g.dbias);
-  call.dscale = strided(g.dscale);
-  call.dsinks = strided(g.dsinks);
-  call.accumulate = g.accumulate;
+BackwardCall::BackwardCall(const BackwardProblem& b)
+    : forward(b.forward),
+      out(strided(TensorView(b.forward.out))),
+      dout(strided(b.dout)),
+      lse(strided(b.lse)),
+      dlse(strided(b.dlse)),
+      dq(strided(b.gradients.dq)),
+      dk(strided(b.gradients.dk)),
+      dv(strided(b.gradients.dv)),
+      dbias(strided(b.gradients.dbias)),
+      dscale(strided(b.gradients.dscale)),
+      dsinks(strided(b.gradients.dsinks)),
+      accumulate(b.gradients.accumulate) {
+  forward.out = {};
 }
 
 }  // namespace keel

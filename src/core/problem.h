@@ -66,8 +66,4 @@ BackwardProblem make_backward_problem(const BackwardInputs& inputs, const Gradie
 MergeProblem make_merge_problem(std::span<const Partial> parts, const MutableTensorView& out, const Outputs& outputs,
                                 int threads, void* stream = nullptr);
 
-// The same in the form kernels take, written into a default-constructed call.
-void describe(const Problem& problem, Call& call);
-void describe(const BackwardProblem& problem, BackwardCall& call);
-
 }  // namespace keel

@@ -19,6 +19,9 @@ namespace keel::cpu {
 
 // A call as this kernel takes it.
 struct BackwardCall : keel::BackwardCall {
+  BackwardCall() = default;
+  explicit BackwardCall(const BackwardProblem& problem) : keel::BackwardCall(problem) {}
+
   Tiles tiles;  // row_block rows at a time against the key_block keys of a task
 
   bool sums_dq() const { return dq || dscale; }  // Σ_j ds_ij k_j, which both are computed from

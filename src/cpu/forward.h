@@ -28,6 +28,9 @@ struct MutableRows {
 
 // A call as this kernel takes it.
 struct ForwardCall : Call {
+  ForwardCall() = default;
+  explicit ForwardCall(const Problem& problem) : Call(problem) {}
+
   Tiles tiles;
   bool keeps_entropy = false;  // what entropy needs
   bool keeps_moments = false;  // what logit_mean, logit_var and logit_count need

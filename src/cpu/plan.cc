@@ -164,12 +164,11 @@ std::int64_t choose_key_tasks(const Extent& extent, int threads, ForwardPlan& pa
 
 void plan_forward(const Problem& p, const Planning& planning, Plan& plan) {
   const Because because(planning);
-  ForwardPlan& part = plan.emplace<ForwardPlan>();
+  ForwardPlan& part = plan.emplace<ForwardPlan>(p);
   part.target = choose_target(planning, because);
   part.kernel = p.dtype == DType::f64 ? forward_kernel_f64(part.target) : forward_kernel_f32(part.target);
   part.heads = {p.outputs.heads, p.outputs.saturation_threshold};
   part.uneven_rows = p.options.causal != Causal::none;
-  keel::describe(p, part.call);
   part.call.keeps_entropy = p.outputs.entropy.given() || !p.outputs.heads.empty();
   part.call.keeps_moments =
       p.outputs.logit_mean.given() || p.outputs.logit_var.given() || p.outputs.logit_count.given();
@@ -233,12 +232,11 @@ void choose_backward_tasks(const BackwardProblem& problem, const Planning& plann
 void plan_backward(const BackwardProblem& problem, const Planning& planning, Plan& plan) {
   const Because because(planning);
   const Problem& p = problem.forward;
-  BackwardPlan& part = plan.emplace<BackwardPlan>();
+  BackwardPlan& part = plan.emplace<BackwardPlan>(problem);
   part.target = choose_target(planning, because);
   part.kernel = p.dtype == DType::f64 ? backward_kernel_f64(part.target) : backward_kernel_f32(part.target);
   part.has_rows = p.has_rows() && (p.n_k > 0 || !p.sequences.has_all_keys());
   part.gradients = part.has_rows ? problem.gradients : problem.as_given;
-  keel::describe(problem, part.call);
   if (!part.has_rows) return describe("none", part, 0, plan);
   const Extent extent = extent_of(p);
   part.call.tiles = choose_backward_tiles(p, planning, extent, part.kernel.panel_bytes, because);

@@ -10,6 +10,8 @@
 namespace keel::cpu {
 
 struct ForwardPlan : PlannedCall {
+  explicit ForwardPlan(const Problem& problem) : call(problem) {}
+
   ForwardCall call;
   ForwardKernel kernel;
   HeadOutputs heads;
@@ -29,6 +31,8 @@ struct ForwardPlan : PlannedCall {
 };
 
 struct BackwardPlan : PlannedCall {
+  explicit BackwardPlan(const BackwardProblem& problem) : call(problem) {}
+
   BackwardCall call;
   BackwardKernel kernel;
   Gradients gradients;

@@ -50,6 +50,18 @@ struct PlannedMerge : PlannedCall {
   std::vector<std::pair<std::string, std::string>> facts() const override { return {}; }
 };
 
+const char* kernel_name(const ForwardWork& work) {
+  if (!work.hopper) return "plain";
+  switch (work.choice.terms) {
+    case hopper::Terms::none:
+      return "Hopper";
+    case hopper::Terms::any:
+      return "Hopper, any terms";
+    default:
+      return "Hopper, a single term";
+  }
+}
+
 class CudaBackend final : public Backend {
  public:
   const char* name() const override { return "cuda"; }
@@ -64,13 +76,13 @@ class CudaBackend final : public Backend {
     if (planning.forced.plain) part.work.hopper = false;
     part.device = p.device.index;
     part.stream = p.options.stream;
-    plan.kernel = !part.work.hopper ? "plain" : part.work.choice.rich ? "Hopper, rich scores" : "Hopper";
+    plan.kernel = kernel_name(part.work);
     plan.tasks = part.work.hopper ? part.work.cut.tiles : 1;
     plan.workspace_bytes = library().table->forward_workspace(part.work);
   }
   void plan(const BackwardProblem& p, const Planning&, Plan& plan) const override {
     PlannedBackward& part = plan.emplace<PlannedBackward>();
-    describe(p, part.call);
+    part.call = BackwardCall(p);
     part.as_given = p.as_given;
     part.device = p.forward.device.index;
     part.stream = p.forward.options.stream;

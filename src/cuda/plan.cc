@@ -12,6 +12,7 @@ using hopper::Choice;
 using hopper::Cut;
 using hopper::Purpose;
 using hopper::Statistics;
+using hopper::Terms;
 
 constexpr std::int64_t kMostRows = std::int64_t{1} << 28;  // of a sequence, which Hopper kernels count in 32 bits
 constexpr int kChunkKeys = 2048;                           // keys of a chunk, where few rows share many keys
@@ -36,12 +37,40 @@ std::string unloadable(const char* name, const BasicView<4, Pointer>& x) {
   return "";
 }
 
+// Whether rows begin at multiples of 16 bytes.
+bool has_aligned_rows(const TensorView& x) {
+  const std::int64_t unit = 16 / size_of(x.dtype);
+  const bool even =
+      std::all_of(x.strides.begin(), x.strides.end() - 1, [&](auto stride) { return stride % unit == 0; });
+  return even && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
+}
+
 // What the scores need beyond masks by position.
-bool is_rich(const Problem& p) {
+Terms terms_of(const Problem& p) {
   const Options& o = p.options;
   const double scale_log2 = p.scale * 1.4426950408889634;
-  return o.scale_tensor.given() || o.softcap || o.mask.given() || o.bias.given() || o.alibi.given() || o.dropout > 0 ||
-         !(scale_log2 >= 1e-15 && scale_log2 <= 3);  // else a hidden score, −1e38, is not far from others, or infinite
+  if (o.scale_tensor.given() || !(scale_log2 >= 1e-15 && scale_log2 <= 3)) {
+    return Terms::any;  // else a hidden score, −1e38, is not far from others, or infinite
+  }
+  Terms terms = Terms::none;
+  const auto add = [&](bool given, Terms term) {
+    if (given) terms = terms == Terms::none ? term : Terms::any;
+  };
+  add(o.softcap.has_value(), Terms::softcap);
+  add(o.alibi.given(), Terms::alibi);
+  add(o.bias.given(), Terms::bias);
+  add(o.mask.given(), Terms::mask);
+  add(o.dropout > 0, Terms::dropout);
+  return terms;
+}
+
+// Whether the kernel for the single term serves the rest of the problem too.
+bool fits_single_term(const Problem& p, Terms term, int d, Statistics statistics) {
+  const Options& o = p.options;
+  if (!hopper::has_single_terms(d) || statistics != Statistics::none) return false;
+  if (term == Terms::bias) return o.bias.dtype == p.dtype && has_aligned_rows(o.bias) && !p.sequences.packed();
+  if (term == Terms::mask) return has_aligned_rows(o.mask) && !p.sequences.packed();
+  return true;
 }
 
 Statistics statistics_of(const Problem& p, bool rich) {
@@ -76,7 +105,7 @@ std::string unfit(const Problem& p, const Gpu& gpu) {
   return "";
 }
 
-Cut cut_of(const Problem& p, const hopper::Shape& shape, bool few, bool rich) {
+Cut cut_of(const Problem& p, const hopper::Shape& shape, bool few) {
   const int group = static_cast<int>(p.q_heads / p.kv_heads);
   Cut cut;
   cut.share = few && group <= kFewRows ? group : 1;
@@ -85,7 +114,7 @@ Cut cut_of(const Problem& p, const hopper::Shape& shape, bool few, bool rich) {
   cut.tile_rows = shape.rows() / cut.share * cut.share;
   cut.blocks = static_cast<int>(ceil_div(p.n_q * cut.share, cut.tile_rows));
   cut.key_block = shape.keys;
-  cut.aligned = rich && p.options.dropout > 0;
+  cut.aligned = p.options.dropout > 0;
   if (few && p.n_k > kChunkKeys && !p.sequences.packed()) {
     cut.chunk = kChunkKeys / shape.keys;
     cut.chunks = static_cast<int>(ceil_div(p.n_k, kChunkKeys)) + (cut.aligned ? 1 : 0);
@@ -104,29 +133,33 @@ ForwardWork plan_forward(const Problem& p, const Gpu& gpu, std::vector<std::stri
     if (reasons != nullptr) reasons->push_back(concat(text...));
   };
   ForwardWork work;
-  describe(p, work.call);
+  work.call = Call(p);
   work.heads = {p.outputs.heads.data(), p.outputs.saturation_threshold};
   if (const std::string reason = unfit(p, gpu); !reason.empty()) {
     because("the plain kernel, which serves everything: ", reason);
     return work;
   }
   const int d = *std::lower_bound(hopper::kHeadSizes.begin(), hopper::kHeadSizes.end(), std::max(p.d_k, p.d_v));
-  const bool rich = is_rich(p);
-  const Statistics statistics = statistics_of(p, rich);
+  Terms terms = terms_of(p);
+  const Statistics statistics = statistics_of(p, terms != Terms::none);
   const std::int64_t group = p.q_heads / p.kv_heads;
   const bool few = statistics == Statistics::none && p.n_q * (group <= kFewRows ? group : 1) <= kFewRows;
   // Tiles of three warpgroups, unless rows see few keys: a causal mask hides more of a larger tile.
   const bool wide = p.n_q >= 2048 || (p.sequences.window_right == Window::kUnbounded && p.n_q >= 384);
   const bool moments = statistics == Statistics::moments;
+  if (terms != Terms::none && (few || !fits_single_term(p, terms, d, statistics))) terms = Terms::any;
+  const bool rich = terms == Terms::any;
+  const bool single = terms != Terms::none && !rich;
   const Purpose purpose = few                ? Purpose::few
                           : rich && moments  ? Purpose::rich_moments
                           : rich             ? Purpose::rich
+                          : single           ? hopper::purpose_of(terms)
                           : wide && !moments ? Purpose::wide
                                              : Purpose::plain;
   work.hopper = true;
-  work.choice = {hopper::shape_for(d, purpose), p.dtype == DType::bf16, rich, statistics};
+  work.choice = {hopper::shape_for(d, purpose), p.dtype == DType::bf16, terms, statistics};
   work.processors = gpu.processors;
-  work.cut = cut_of(p, work.choice.shape, few, rich);
+  work.cut = cut_of(p, work.choice.shape, few);
   const std::int64_t tiles = std::int64_t{work.cut.blocks} * work.cut.heads * work.cut.entries * work.cut.chunks;
   if (tiles >= kMostRows) {
     because("the plain kernel: ", tiles, " tiles are more than 2^28");
@@ -136,7 +169,9 @@ ForwardWork plan_forward(const Problem& p, const Gpu& gpu, std::vector<std::stri
   work.cut.tiles = static_cast<int>(tiles);
   work.stores_tiles = p.out.dtype == p.dtype && work.cut.share == 1 && unloadable("out", p.out).empty();
   because("head sizes ", p.d_k, " and ", p.d_v, " by the kernel for ", d);
-  if (rich) because("scores that need more than a mask by position");
+  if (terms != Terms::none) {
+    because("scores need ", rich ? "more than a mask by position or a single term" : hopper::name_of(terms));
+  }
   if (work.cut.share > 1) because("few queries: the ", group, " query heads of a key-value head share a tile");
   if (work.cut.chunk > 0)
     because("few queries: chunks of ", kChunkKeys, " keys are tiles of their own, joined in order");

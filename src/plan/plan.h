@@ -69,15 +69,15 @@ class Plan {
   const PlannedCall& call() const { return *call_; }
 
   // Creates the backend's part, once. It is stored in the plan itself if it fits: a small call then allocates nothing.
-  template <class Part>
-  Part& emplace() {
+  template <class Part, class... Arguments>
+  Part& emplace(const Arguments&... arguments) {
     static_assert(alignof(Part) <= alignof(std::max_align_t));
     if constexpr (sizeof(Part) <= kRoom) {
-      Part* const part = new (room_) Part;
+      Part* const part = new (room_) Part(arguments...);
       call_ = part;
       return *part;
     } else {
-      auto part = std::make_unique<Part>();
+      auto part = std::make_unique<Part>(arguments...);
       Part& reference = *part;
       call_ = part.get();
       own_ = std::move(part);

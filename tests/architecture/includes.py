@@ -27,10 +27,11 @@ STANDS_ON = {
     "cli": ["cli/common", "bench"],
     "cli/mpi": ["cli", "mpi"],
     "lab/cli": ["cli/common", "lab"],
+    "web": ["api"],
 }
 
 # Of these, the folders that stand at the top beside src/.
-AT_THE_TOP = ("bench", "lab")
+AT_THE_TOP = ("bench", "lab", "web")
 
 # The folders of libkeel, which links Highway and TBB alone.
 LIBRARY = {"core", "reference", "runtime", "cpu", "cuda", "plan", "api", "ring"}

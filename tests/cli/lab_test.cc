@@ -76,6 +76,45 @@ TEST(Lab, AnExperimentLeavesItsResultsAndAReport) {
   }
 }
 
+TEST(Lab, OpensTheReportOnRequest) {
+  const TemporaryFolder folder;
+  io::write_file(folder / "browser", "#!/bin/sh\necho \"$1\" > opened\n");
+  const Result result = shell(folder,
+                              "chmod +x browser; BROWSER=./browser keel lab example --repeats 2 -q --open; "
+                              "for i in $(seq 100); do [ -e opened ] && break; sleep 0.1; done; cat opened");
+  EXPECT_EQ(result.out, "lab-report/index.html\n");
+  const TemporaryFolder empty;
+  const Result none = shell(empty, "BROWSER= PATH=/nowhere exec \"$(command -v keel)\" lab example --open");
+  EXPECT_EQ(none.status, 2);
+  EXPECT_THAT(none.err, HasSubstr("--open: expected xdg-open on the PATH or $BROWSER"));
+  EXPECT_TRUE(empty.names().empty());  // before any work
+}
+
+TEST(Lab, DrawsCurvesInTheTerminalUnlessToldNotTo) {
+  const TemporaryFolder folder;
+  const std::string drawn = keel(folder, {"lab", "softmax", "--repeats", "2"}).out;
+  EXPECT_THAT(drawn, testing::ContainsRegex("│.*\xe2\xa0"));  // braille
+  EXPECT_THAT(drawn, HasSubstr("a "));                        // the legend
+  EXPECT_THAT(keel(folder, {"lab", "softmax", "--repeats", "2", "--no-plots"}).out, Not(HasSubstr("\xe2\xa0")));
+}
+
+TEST(Lab, EveryCommandOfItsHelpCanBePasted) {
+  const TemporaryFolder folder;
+  const std::string program = KEEL_PROGRAM, bin = std::filesystem::path(program).parent_path(),
+                    build = std::filesystem::path(bin).parent_path();
+  EXPECT_THAT(shell(folder, "keel lab --help").out, HasSubstr("\n  keel lab list "));  // on the PATH
+  EXPECT_THAT(keel(folder, {"lab", "--help"}).out, HasSubstr("\n  " + program + " lab list "));
+  EXPECT_THAT(shell(folder, "cd " + build + " && PATH=/usr/bin:/bin bin/keel lab --help").out,
+              HasSubstr("\n  bin/keel lab list "));
+  EXPECT_THAT(keel(folder, {"lab", "--seed"}).err, HasSubstr("(see " + program + " lab --help)"));
+  const TemporaryFolder spaced;
+  std::filesystem::create_directory(spaced / "a b");
+  for (const char* name : {"keel", "keel-lab"}) {
+    std::filesystem::copy_file(std::filesystem::path(bin) / name, spaced / ("a b/" + std::string(name)));
+  }
+  EXPECT_THAT(shell(spaced, "'a b/keel' lab --help").out, HasSubstr("\n  'a b/keel' lab list "));
+}
+
 TEST(Lab, JsonIsTheSameForAnyNumberOfThreads) {
   const TemporaryFolder folder;
   const auto printed = [&](const char* threads) {
@@ -245,6 +284,20 @@ void write_pairs(const std::string& path, const std::string& word) {
   io::write_file(path, text);
 }
 
+TEST(Lab, SayWarnsOfWordsThatItDoesNotKnow) {
+  const TemporaryFolder folder;
+  write_pairs(folder / "w.tsv", "a");
+  const auto warning = [&](const std::string& sentence) {
+    const Result result = keel(folder, {"lab", "translate", "--data", "w.tsv", "--arm", "none", "--say", sentence});
+    EXPECT_EQ(result.status, 0);
+    EXPECT_FALSE(result.out.empty());
+    return result.err;
+  };
+  EXPECT_EQ(warning("a111"), "");
+  EXPECT_TRUE(is_one_message(warning("a111 zebra")));
+  EXPECT_THAT(warning("a111 zebra"), HasSubstr("--say: expected words of the training sentences, got 'zebra'"));
+}
+
 TEST(Lab, SayTrainsAgainWhenTheDataChangedAndOnlyThen) {
   const TemporaryFolder folder;
   const auto unknown = [&](const std::string& file, const std::string& sentence) -> Json {
@@ -287,7 +340,7 @@ TEST(Lab, CtrlCLeavesFinishedExperimentsReadable) {
                               "while [ ! -e lab-report/softmax.json ]; do sleep 0.05; done; kill -INT $run; wait $run; "
                               "echo status $?");
   EXPECT_EQ(result.out, "status 130\n");
-  EXPECT_THAT(result.err, HasSubstr("keel: interrupted, 2 of 10 experiments finished"));
+  EXPECT_THAT(result.err, HasSubstr("keel: interrupted, 2 of 11 experiments finished"));
   const io::Buffer bytes = io::read_file(folder / "lab-report/softmax.json");
   const auto* text = reinterpret_cast<const char*>(bytes.data());
   EXPECT_EQ(Json::parse(text, text + bytes.size()).at("experiment"), "softmax");

@@ -158,6 +158,39 @@ Case random_case(std::uint64_t seed, std::int64_t work) {
 
 Case random_case(Generator& random, std::int64_t work) { return drawn_case(random, random.next(), work); }
 
+namespace {
+
+// One thing beyond masks by position, with the head sizes and rows that kernels for it prefer.
+void add_single_term(Generator& random, Case& c) {
+  constexpr MaskKind masks[] = {MaskKind::random, MaskKind::one_row, MaskKind::blocks, MaskKind::all};
+  constexpr BiasKind biases[] = {BiasKind::normal, BiasKind::minus_inf, BiasKind::minus_1e30};
+  c.d_k = c.d_v = random.chance(0.5) ? 64 : 128;
+  const auto align_rows = [&] {
+    if (c.k_offsets.empty() && random.chance(0.8)) c.n_k = (c.n_k + 15) / 16 * 16;
+    c.bias_f32 = false;
+  };
+  switch (random.integer(0, 4)) {
+    case 0:
+      c.softcap = random.uniform(0.5, 30.0);
+      break;
+    case 1:
+      c.alibi = true;
+      break;
+    case 2:
+      c.bias = random.chance(0.6) ? random.pick(biases) : random.pick(kMaskingBiases);
+      align_rows();
+      break;
+    case 3:
+      c.mask = random.pick(masks);
+      align_rows();
+      break;
+    default:
+      c.dropout = random.uniform(0.05, 0.6);
+  }
+}
+
+}  // namespace
+
 Case random_case_for_matrix_units(std::uint64_t seed, std::int64_t work) {
   Case c = random_case(seed, work);
   Generator random(seed, 0x3A7);
@@ -184,11 +217,12 @@ Case random_case_for_matrix_units(std::uint64_t seed, std::int64_t work) {
   if (random.chance(0.2)) c.out = Storage::gaps;
   c.mask_broadcast.k = c.bias_broadcast.k = false;
   c.weights = Weights::none;
-  if (random.chance(0.5)) {  // by position alone
+  if (random.chance(0.7)) {  // by position alone, or with a single term
     c.scale = ScaleKind::standard;
     c.softcap.reset();
     c.mask = MaskKind::none, c.bias = BiasKind::none;
     c.alibi = false, c.dropout = 0;
+    if (random.chance(0.6)) add_single_term(random, c);
   }
   if (random.chance(0.5)) c.statistics = c.heads = false;
   return c;

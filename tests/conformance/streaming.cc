@@ -92,8 +92,7 @@ Moments<T> moments_of(std::vector<T> s) {
 template <class T>
 void forward(Problem& p) {
   constexpr T kInf = std::numeric_limits<T>::infinity();
-  keel::Call call;
-  describe(p, call);
+  keel::Call call(p);
   const cpu::HeadRows heads(call, {p.outputs.heads, p.outputs.saturation_threshold});
   const auto view_of = [&](const MutableStrided& x) {  // which heads may have given memory
     const std::array<std::int64_t, 3> rows = {p.batch, p.q_heads, p.n_q};

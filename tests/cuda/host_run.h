@@ -41,8 +41,7 @@ inline std::unique_ptr<std::byte[]> workspace_of(std::size_t bytes) {
 template <int kLanes>
 void plain_attention(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
                      const Options& options, const Outputs& outputs) {
-  Call call;
-  describe(make_problem(q, k, v, out, options, outputs), call);
+  const Call call(make_problem(q, k, v, out, options, outputs));
   const HeadOutputs heads = {outputs.heads.data(), outputs.saturation_threshold};
   const auto memory = workspace_of(forward_workspace(call, heads));
   WorkspaceCursor workspace(memory.get());
@@ -53,8 +52,7 @@ void plain_attention(const TensorView& q, const TensorView& k, const TensorView&
 template <int kLanes>
 void plain_attention_backward(const BackwardInputs& inputs, const Gradients& gradients, const Options& options) {
   const BackwardProblem problem = make_backward_problem(inputs, gradients, options);
-  BackwardCall call;
-  describe(problem, call);
+  const BackwardCall call(problem);
   const auto memory = workspace_of(backward_workspace(call));
   WorkspaceCursor workspace(memory.get());
   HostRun<kLanes> run;

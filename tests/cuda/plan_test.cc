@@ -18,6 +18,7 @@ namespace {
 
 using hopper::Cut;
 using hopper::Keys;
+using hopper::Terms;
 using hopper::Tile;
 using testing::HasSubstr;
 
@@ -80,16 +81,42 @@ TEST(CudaPlan, RowsThatEndBetweenMultiplesOf16BytesArePlain) {
   EXPECT_THAT(reason_of(make_problem(q, q, q, out, {}, {}, Pointers::ignored)), HasSubstr("not multiples of 8"));
 }
 
-TEST(CudaPlan, OptionsBeyondPositionsTakeTheRichKernel) {
-  const auto is_rich = [](const Options& options) {
-    return plan_forward(Call4{.options = options}.problem(), kHopper, nullptr).choice.rich;
+Terms terms_of(const Call4& call) { return plan_forward(call.problem(), kHopper, nullptr).choice.terms; }
+
+TEST(CudaPlan, ASingleTermHasItsOwnKernelAndSeveralShareOne) {
+  const auto terms = [](const Options& options) { return terms_of({.options = options}); };
+  const TensorView scores = array({2, 4, 1024, 1024}), mask = array({1, 1, 1024, 1024}, DType::boolean);
+  EXPECT_EQ(terms({}), Terms::none);
+  EXPECT_EQ(terms({.causal = Causal::bottom_right, .window = {128, 0}}), Terms::none);
+  EXPECT_EQ(terms({.softcap = 50.0}), Terms::softcap);
+  EXPECT_EQ(terms({.dropout = 0.1}), Terms::dropout);
+  EXPECT_EQ(terms({.bias = scores}), Terms::bias);
+  EXPECT_EQ(terms({.mask = mask}), Terms::mask);
+  EXPECT_EQ(terms({.mask = mask, .bias = scores}), Terms::any);
+  EXPECT_EQ(terms({.softcap = 50.0, .dropout = 0.1}), Terms::any);
+  EXPECT_EQ(terms({.scale = -1.0}), Terms::any);
+  EXPECT_EQ(terms({.scale = 0.0}), Terms::any);
+}
+
+TEST(CudaPlan, WhatASingleTermsKernelCannotReadTakesTheOneForAny) {
+  const auto off = [](TensorView view, std::size_t dimension) {
+    view.strides[dimension] += 4;
+    return view;
   };
-  EXPECT_FALSE(is_rich({}));
-  EXPECT_FALSE(is_rich({.causal = Causal::bottom_right, .window = {128, 0}}));
-  EXPECT_TRUE(is_rich({.softcap = 50.0}));
-  EXPECT_TRUE(is_rich({.dropout = 0.1}));
-  EXPECT_TRUE(is_rich({.scale = -1.0}));
-  EXPECT_TRUE(is_rich({.scale = 0.0}));
+  const TensorView bias = array({2, 4, 1024, 1024}), mask = array({2, 4, 1024, 1024}, DType::boolean);
+  EXPECT_EQ(terms_of({.options = {.bias = array({2, 4, 1024, 1024}, DType::f32)}}), Terms::any);
+  for (std::size_t dimension = 0; dimension < 3; ++dimension) {
+    EXPECT_EQ(terms_of({.options = {.bias = off(bias, dimension)}}), Terms::any) << dimension;
+    EXPECT_EQ(terms_of({.options = {.mask = off(mask, dimension)}}), Terms::any) << dimension;
+  }
+  TensorView late = bias;
+  late.data = static_cast<const std::uint16_t*>(late.data) + 1;
+  EXPECT_EQ(terms_of({.options = {.bias = late}}), Terms::any);
+  EXPECT_EQ(terms_of({.n_q = 1, .options = {.softcap = 50.0}}), Terms::any);  // decoding
+  EXPECT_EQ(terms_of({.d_k = 256, .d_v = 256, .options = {.softcap = 50.0}}), Terms::any);
+  float entropy = 0;
+  EXPECT_EQ(terms_of({.options = {.softcap = 50.0}, .outputs = {.entropy = row_view(&entropy, {2, 4, 1024})}}),
+            Terms::any);
 }
 
 TEST(CudaPlan, FewQueriesShareTilesAmongHeadsAndSplitTheKeys) {

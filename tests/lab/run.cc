@@ -6,7 +6,7 @@ namespace keel::test {
 
 lab::Record run(const std::string& name, const lab::Settings& settings) {
   const lab::Experiment* experiment = lab::find_experiment(name);
-  if (experiment->by_name_only()) return {experiment, settings, tiny_comparison(settings)};  // it takes minutes
+  if (experiment->has_short_form()) return {experiment, settings, tiny_comparison(settings)};  // it takes minutes
   lab::Work work(settings);
   return {experiment, settings, experiment->run(work)};
 }

@@ -95,7 +95,7 @@ TEST(Breaks, SayWhatChangesAndAskOfEachObservation) {
     EXPECT_GE(b.hints.size(), 2u);
     std::set<std::string> ids;
     for (const Question& q : b.questions) EXPECT_TRUE(ids.insert(q.id).second) << q.id;
-    for (const std::string* text : {&b.summary, &b.cause, &b.fix}) EXPECT_FALSE(text->empty());
+    for (const std::string* text : {&b.scene, &b.summary, &b.suspect, &b.cause, &b.fix}) EXPECT_FALSE(text->empty());
   }
   EXPECT_EQ(names, (std::set<std::string>{"no-scale", "sqrt-d-model", "mask-before-scale-in-f16",
                                           "causal-off-by-alignment", "softmax-over-queries"}));
@@ -111,7 +111,8 @@ TEST(Breaks, AChangeIsMoreThanChance) {
 
 std::vector<Observed> observed(const char* name) {
   Work work({.full = false, .seed = 5, .repeats = 0, .threads = 0, .brief = true});
-  return find_break(name)->run(work);
+  const Break& which = *find_break(name);
+  return compare(which.run(work, Version::healthy), which.run(work, Version::broken));
 }
 
 TEST(Breaks, MaskBeforeScaleLosesTheRowsThatSeeNothing) {

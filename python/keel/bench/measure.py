@@ -126,9 +126,10 @@ def measure(row: Row, threads: int, seconds: float) -> Result:
                 if warm:
                     pair[side]()  # the caches still hold the other library's data
                 times[side].append(_seconds(pair[side], counts[side]))
-        ratios = [torchs / keels for torchs, keels in zip(*times)]
-        medians = (statistics.median(values) for values in (*times, ratios))
-        result = Result(row, threads, *medians, *interval(ratios), len(ratios))
+        ratios = [theirs / ours_s for theirs, ours_s in zip(*times)]
+        torchs, keels, ratio = (statistics.median(values) for values in (*times, ratios))
+        low, high = interval(ratios)
+        result = Result(row, threads, torchs, keels, ratio, low, high, len(ratios))
         told = not result.low <= 1 <= result.high
         known = result.rounds >= 6 and result.margin <= MARGIN
         if limit >= seconds * (PATIENCE_NEAR_1 if not told else 1 if known else PATIENCE):
@@ -140,4 +141,5 @@ def differ(row: Row) -> float:
     """The largest difference between the two results of a row, relative to the largest value."""
     peers, ours = calls(row)
     theirs, mine = (x if isinstance(x, tuple) else (x,) for x in (peers[0](), ours()))
-    return max((a.float() - b.float()).abs().max().item() / b.float().abs().max().item() for a, b in zip(mine, theirs))
+    pairs = [(a.float(), b.float()) for a, b in zip(mine, theirs)]
+    return max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)

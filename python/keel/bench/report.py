@@ -46,10 +46,9 @@ def summary(results: Sequence[Result]) -> list[dict[str, Any]]:
             parts.append(
                 (
                     f"{passes}, causal, n ≤ 512{of}",
-                    lambda r, p=passes, t=among: r.row.passes == p
-                    and r.threads in t
-                    and r.row.kind == "causal"
-                    and r.row.n_k <= 512,
+                    lambda r, p=passes, t=among: (
+                        r.row.passes == p and r.threads in t and r.row.kind == "causal" and r.row.n_k <= 512
+                    ),
                 )
             )
     found = []

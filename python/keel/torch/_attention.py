@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
 import torch
 from torch import Tensor
+from torch.nn.attention.bias import CausalBias
 
 from keel._arrays import TorchMaker
 from keel._options import Options, refuse_unknown, takes
 from keel.torch import _observe
 from keel.torch import _operator as operator
-from keel.torch._check import check_no_tangent, check_tensor, refuse
+from keel.torch._check import autocasted, causal_of, check_no_tangent, check_tensor, refuse
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -49,6 +50,76 @@ class Attention(NamedTuple):
     stats: Statistics | None = None
 
 
+class AttentionWeights(NamedTuple):
+    """What it returns when asked for the weights: an Attention, and the weights (B, H_q, N_q, N_k), detached."""
+
+    out: Tensor
+    lse: Tensor | None
+    stats: Statistics | None
+    weights: Tensor
+
+
+class TensorSettings(Options, total=False):
+    """The other arguments of `keel.torch.attention`, for its overloads."""
+
+    out_dtype: torch.dtype | None
+
+
+@overload
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    return_lse: Literal[False] = False,
+    return_stats: Literal[False] = False,
+    return_weights: Literal[False] = False,
+    **settings: Unpack[TensorSettings],
+) -> Tensor: ...
+@overload
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    return_lse: bool = False,
+    return_stats: bool = False,
+    return_weights: Literal[True],
+    **settings: Unpack[TensorSettings],
+) -> AttentionWeights: ...
+@overload
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    return_lse: Literal[True],
+    return_stats: bool = False,
+    return_weights: Literal[False] = False,
+    **settings: Unpack[TensorSettings],
+) -> Attention: ...
+@overload
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    return_lse: bool = False,
+    return_stats: Literal[True],
+    return_weights: Literal[False] = False,
+    **settings: Unpack[TensorSettings],
+) -> Attention: ...
+@overload
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    return_lse: bool = False,
+    return_stats: bool = False,
+    return_weights: bool = False,
+    **settings: Unpack[TensorSettings],
+) -> Tensor | Attention | AttentionWeights: ...
 @takes(Options)
 def attention(
     q: Tensor,
@@ -57,9 +128,10 @@ def attention(
     *,
     return_lse: bool = False,
     return_stats: bool = False,
+    return_weights: bool = False,
     out_dtype: torch.dtype | None = None,
     **options: Unpack[Options],
-) -> Any:
+) -> Tensor | Attention | AttentionWeights:
     """`keel.attention` for torch: differentiable with respect to q, k, v, bias (or a mask of numbers), a scale that is
     a tensor, and sinks.
 
@@ -67,11 +139,14 @@ def attention(
     bias (B, H_q, N_q, N_k), scale (B, H_q, N_q), any dimension of which may be 1 or missing from the left; alibi and
     sinks (H_q,); q_lengths and k_lengths (B,), q_offsets and k_offsets (E + 1,), tensors of integers. The options
     mean what they mean in keel.attention; dropout takes its seed from torch's generator, and torch.set_num_threads
-    bounds the threads. out_dtype is the dtype of the result: that of q, or torch.float32 for 16-bit inputs, which keeps
-    the precision of partial results that are to be merged.
+    bounds the threads. Under autocast, q, k, v, bias and a mask of numbers are taken in its dtype. out_dtype is the
+    dtype of the result: that of q, or torch.float32 for 16-bit inputs, which keeps the precision of partial results
+    that are to be merged.
 
-    Returns the output; an Attention (out, lse, stats) when asked for lse or the statistics. lse (B, H_q, N_q) can
-    be differentiated through; the statistics are detached.
+    Returns the output; an Attention (out, lse, stats) when asked for lse or the statistics; an AttentionWeights (out,
+    lse, stats, weights) when asked for the weights, what multiplied v, after dropout. lse (B, H_q, N_q) can be
+    differentiated through; the statistics and the weights (B, H_q, N_q, N_k) are detached. Weights take memory for
+    N_q·N_k numbers per head, and a second pass.
 
     >>> import torch, keel.torch
     >>> q = torch.randn(1, 4, 16, 32, requires_grad=True)
@@ -88,15 +163,25 @@ def attention(
     for name in options:
         if name not in _NAMES:
             refuse_unknown(_OPERATION, name, _NAMES)
+    if torch.is_autocast_enabled("cpu"):
+        q, k, v = (autocasted(x) for x in (q, k, v))
+        options["mask"], options["bias"] = autocasted(options.get("mask")), autocasted(options.get("bias"))
+    mask = options.get("mask")
+    if isinstance(mask, CausalBias):
+        if options.get("causal"):
+            refuse(_OPERATION, "mask", "no CausalBias together with causal", "one")
+        options["mask"], options["causal"] = None, causal_of(_OPERATION, "mask", mask, q.shape[2], k.shape[2])
     if out_dtype is not None:
         TorchMaker(torch, q.dtype).out_dtype(_OPERATION, out_dtype)
     check_no_tangent(_OPERATION, q, k, v, *options.values())
     flat = operator.flatten(_OPERATION, options)
-    watched = _observe.observer is not None and not torch.compiler.is_compiling()
-    out, lse, rows, counts = operator.attention(q, k, v, *flat, return_stats or watched, out_dtype)
-    if watched:
-        _observe.observer(rows, counts)
-    if not (return_lse or return_stats):
+    observer = None if torch.compiler.is_compiling() else _observe.observer
+    out: Tensor
+    out, lse, rows, counts = operator.attention(q, k, v, *flat, return_stats or observer is not None, out_dtype)
+    if observer is not None:
+        observer(rows, counts)
+    if not (return_lse or return_stats or return_weights):
         return out
     stats = Statistics(*rows.detach().unbind(0), *counts.unbind(0)) if return_stats else None
-    return Attention(out, lse if return_lse else None, stats)
+    result = Attention(out, lse if return_lse else None, stats)
+    return AttentionWeights(*result, operator.attention_weights(q, k, v, *flat)) if return_weights else result

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import contextlib
 from operator import index
-from typing import Any
+from typing import Any, NoReturn
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.nn.attention.bias import CausalBias, CausalVariant
+
+from keel._classes import takes_over, what_is
+
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
-def refuse(operation: str, name: str, expected: str, got: Any, error: type[Exception] = ValueError) -> None:
+def refuse(operation: str, name: str, expected: str, got: Any, error: type[Exception] = ValueError) -> NoReturn:
     raise error(f"[{operation}] {name}: expected {expected}, got {got}")
 
 
@@ -23,6 +29,10 @@ def check_tensor(operation: str, name: str, x: Any) -> Tensor:
         refuse(operation, name, "a tensor on the CPU", f"one on {x.device}", TypeError)
     if x.layout is not torch.strided:
         refuse(operation, name, "a dense tensor", f"one of layout {x.layout}", TypeError)
+    if x.is_nested:
+        refuse(operation, name, "a dense tensor", "a nested one", TypeError)
+    if takes_over(torch, x):
+        refuse(operation, name, "a tensor whose memory holds its values", what_is(x), TypeError)
     return x
 
 
@@ -34,8 +44,11 @@ def check_no_tangent(operation: str, *tensors: Any) -> None:
         raise NotImplementedError(f"[{operation}] forward-mode derivatives of attention are not computed")
 
 
+_NUMBERS = (int, float, np.floating, np.integer, torch.SymInt, torch.SymFloat)
+
+
 def check_number(operation: str, name: str, x: Any) -> float:
-    if isinstance(x, bool) or not isinstance(x, (int, float, torch.SymInt, torch.SymFloat)):
+    if isinstance(x, bool) or not isinstance(x, _NUMBERS):
         refuse(operation, name, "a number", repr(x), TypeError)
     if isinstance(x, int) and x.bit_length() > 1023:
         refuse(operation, name, "a finite number", "an integer too large for a float")
@@ -52,6 +65,14 @@ def check_causal(operation: str, name: str, x: Any) -> str | None:
     if not isinstance(x, str):
         refuse(operation, name, "None, True, 'top_left' or 'bottom_right'", repr(x), TypeError)
     return x
+
+
+def causal_of(operation: str, name: str, bias: CausalBias, n_q: int, n_k: int) -> str:
+    """Keel's name for what torch.nn.attention.bias makes. The memory of a CausalBias holds nothing."""
+    if (bias.seq_len_q, bias.seq_len_kv) != (n_q, n_k):
+        expected = f"a causal bias of ({n_q}, {n_k}), the numbers of queries and keys"
+        refuse(operation, name, expected, f"one of ({bias.seq_len_q}, {bias.seq_len_kv})")
+    return "top_left" if bias.variant == CausalVariant.UPPER_LEFT else "bottom_right"
 
 
 def check_window(operation: str, name: str, x: Any) -> list[int]:
@@ -76,18 +97,25 @@ def _check_tuple(operation: str, name: str, x: Any, lengths: tuple[int, ...], ex
 
 def _check_integer(operation: str, name: str, x: Any) -> int:
     """Python's integers, torch's symbolic ones, and NumPy's."""
-    integer = x if isinstance(x, (int, torch.SymInt)) else None  # as it is: index() would make a constant of a symbol
+    # As it is, for index() would make a constant of a symbol.
+    integer: Any = x if isinstance(x, (int, torch.SymInt)) else None
     if integer is None and not isinstance(x, Tensor):
         with contextlib.suppress(TypeError):
             integer = index(x)
     if integer is None or isinstance(x, bool) or not -(2**63) <= integer < 2**63:
         refuse(operation, name, "a 64-bit integer", repr(x), TypeError)
-    return integer
+    return integer  # type: ignore[no-any-return] # a symbol stands for an int
 
 
 def check_integers(operation: str, name: str, x: Any) -> Tensor:
-    if not isinstance(x, Tensor):
-        x = torch.as_tensor(x)
-    if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
-        refuse(operation, name, "integers", x.dtype, TypeError)
-    return x.to(torch.int64)
+    given: Tensor = x if isinstance(x, Tensor) else torch.as_tensor(x)
+    if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
+        refuse(operation, name, "integers", given.dtype, TypeError)
+    return given.to(torch.int64)
+
+
+def autocasted(x: Any) -> Any:
+    """A tensor of numbers in the dtype of autocast, which leaves float64 alone; anything else as it is."""
+    if not isinstance(x, Tensor) or not x.is_floating_point() or x.dtype == torch.float64:
+        return x
+    return x.to(torch.get_autocast_dtype("cpu"))

@@ -185,13 +185,13 @@ class Monitor:
                     self._writer.add_scalar(tag, record[field], record["step"])
         if self.on_alarm is not None:
             for record in records:
-                self._alarm(record)
+                self._alarm(self.on_alarm, record)
         self.steps += 1
         if self._open is not None:
             self._listen(self.steps % self.every == 0)
         return records
 
-    def _alarm(self, record: dict[str, Any]) -> None:
+    def _alarm(self, on_alarm: Callable[[dict[str, Any]], None], record: dict[str, Any]) -> None:
         limits = {"max_logit": self.max_logit, "mean_entropy": self.entropy_floor}
         fine = {
             "max_logit": record["max_logit"] <= self.max_logit,
@@ -200,7 +200,7 @@ class Monitor:
         for what, limit in limits.items():
             if not fine[what]:
                 place = {key: record[key] for key in ("step", "layer", "head")}
-                self.on_alarm(place | {"what": what, "value": record[what], "limit": limit})
+                on_alarm(place | {"what": what, "value": record[what], "limit": limit})
 
     def _listen(self, on: bool) -> None:
         _observe.observer = self._observe if on else None

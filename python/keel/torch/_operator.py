@@ -1,24 +1,25 @@
-"""The operators torch.ops.keel.attention and torch.ops.keel.attention_backward.
+"""The operators torch.ops.keel.attention, attention_backward and attention_weights.
 
-Both are functional and have fake implementations (for fake tensors and torch.compile); the second is the derivative of
-the first. Shapes are those of keel.attention: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B,
+They are functional and have fake implementations (for fake tensors and torch.compile); the second is the derivative of
+the first, the third has none. Shapes are those of keel.attention: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B,
 H_kv, N_k, d_v). The options are those of keel._options, None if left out; `seed` is an int64 tensor of one element.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
+from torch._decomp import register_decomposition
 
 from keel import _core
 from keel._attention import COUNTS
 from keel._attention import STATISTICS as _STATISTICS
 from keel._backward import OF_OPTIONS, OF_TENSORS, Gradients
 from keel._options import TABLE
-from keel.torch import _check
+from keel.torch import _check, _onnx
 
 # Per kind of option: what checks and converts a caller's value, and its types in an operator, of which one is given.
 _KINDS: dict[str, tuple[Any, ...]] = {
@@ -46,7 +47,7 @@ ARGUMENTS = [
     for i, type in enumerate(_KINDS[option.kind][1:])
 ]
 _PLACES = {(argument.option, argument.type == "Tensor?"): i for i, argument in enumerate(ARGUMENTS)}
-_ROWS = {
+_ROWS: dict[str, tuple[Any, ...]] = {  # what checks it, its place as it is, its place as a tensor
     name: (_KINDS[option.kind][0], _PLACES.get((name, False)), _PLACES.get((name, True)))
     for name, option in TABLE.items()
 }
@@ -72,6 +73,7 @@ torch.library.define(
     f"(Tensor? dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, {_SCHEMA}, bool[] wanted) "
     f"-> ({', '.join('Tensor' for _ in Gradients._fields)})",
 )
+torch.library.define("keel::attention_weights", f"(Tensor q, Tensor k, Tensor v, {_SCHEMA}) -> Tensor")
 INPUTS = [argument.name for argument in torch.ops.keel.attention.default._schema.arguments]
 
 
@@ -80,17 +82,22 @@ def flatten(operation: str, options: Mapping[str, Any]) -> list[Any]:
     flat: list[Any] = [None] * len(ARGUMENTS)
     for name, value in options.items():
         if value is not None:
-            check, place, tensor_place = _ROWS[name]
+            check, *places = _ROWS[name]
             value = check(operation, name, value)
-            flat[tensor_place if isinstance(value, Tensor) else place] = value
+            flat[places[isinstance(value, Tensor)]] = value
     if flat[_DROPOUT] and flat[_SEED] is None:
         flat[_SEED] = torch.randint(0, 2**63 - 1, (1,), dtype=torch.int64)  # torch.manual_seed makes dropout repeat
     return flat
 
 
+def as_options(flat: Any) -> dict[str, Any]:
+    """The options that are given, by name."""
+    return {name: value for name, value in zip(_OPTIONS, flat) if value is not None}
+
+
 def given(flat: Any) -> dict[str, Any]:
     """The options as a dict, as the compiled part takes them."""
-    options = {name: value for name, value in zip(_OPTIONS, flat) if value is not None}
+    options = as_options(flat)
     options["threads"] = torch.get_num_threads()
     return options
 
@@ -154,9 +161,18 @@ def _gradients(q: Tensor, k: Tensor, v: Tensor, flat: Any, wanted: list[bool]) -
     return gradients
 
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _fake(name: str) -> Callable[[Function], Function]:
+    """torch.library.register_fake, typed."""
+    decorator: Callable[[Function], Function] = torch.library.register_fake(name)
+    return decorator
+
+
 @torch.library.impl("keel::attention", "CPU")
-def _attention(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    *options, statistics, out_dtype = options
+def _attention(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    *options, statistics, out_dtype = rest
     results = _results(q, v, statistics, out_dtype)
     out, lse, rows, counts = results
     outputs = {"lse": lse}
@@ -166,10 +182,26 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, 
     return results
 
 
-@torch.library.register_fake("keel::attention")
+@_fake("keel::attention")
 def _attention_fake(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     *_, statistics, out_dtype = options
     return _results(q, v, statistics, out_dtype)
+
+
+def _empty_weights(q: Tensor, k: Tensor) -> Tensor:
+    return q.new_empty((*q.shape[:-1], k.shape[-2]))
+
+
+@torch.library.impl("keel::attention_weights", "CPU")
+def _attention_weights(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> Tensor:
+    weights = _empty_weights(q, k)
+    _core.attention(q, k, v, empty_output(q, v), given(options), {"weights": weights})
+    return weights
+
+
+@_fake("keel::attention_weights")
+def _attention_weights_fake(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> Tensor:
+    return _empty_weights(q, k)
 
 
 @torch.library.impl("keel::attention_backward", "CPU")
@@ -182,13 +214,13 @@ def _attention_backward(dout: Tensor | None, dlse: Tensor | None, q: Tensor, k: 
     return _all_of(gradients, q)
 
 
-@torch.library.register_fake("keel::attention_backward")
+@_fake("keel::attention_backward")
 def _attention_backward_fake(dout: Any, dlse: Any, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Any:
     _, _, *options, wanted = rest
     return _all_of(_gradients(q, k, v, options, wanted), q)
 
 
-def _all_of(gradients: dict[str, Tensor], q: Tensor) -> tuple[Tensor, ...]:
+def _all_of(gradients: dict[str, Tensor], q: Tensor) -> Any:
     """A tensor for each gradient, wanted or not, as an operator must return."""
     return tuple(gradients[name] if name in gradients else q.new_empty(0) for name in Gradients._fields)
 
@@ -238,6 +270,8 @@ def _one_by_one(operator: Any) -> Any:
             return [x if d is None or isinstance(d, list) else x.select(d, i) for x, d in zip(arguments, in_dims)]
 
         results = [operator(*entry(i)) for i in range(info.batch_size)]
+        if isinstance(results[0], Tensor):
+            return torch.stack(results), 0
         return tuple(torch.stack(parts) for parts in zip(*results)), (0,) * len(results[0])
 
     return rule
@@ -245,6 +279,7 @@ def _one_by_one(operator: Any) -> Any:
 
 torch.library.register_vmap("keel::attention", _one_by_one(torch.ops.keel.attention))
 torch.library.register_vmap("keel::attention_backward", _one_by_one(torch.ops.keel.attention_backward))
+torch.library.register_vmap("keel::attention_weights", _one_by_one(torch.ops.keel.attention_weights))
 
 
 class _Transformed(torch.autograd.Function):
@@ -253,7 +288,7 @@ class _Transformed(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(*inputs: Any) -> tuple[Tensor, ...]:
+    def forward(*inputs: Any) -> Any:
         return torch.ops.keel.attention(*inputs)
 
     setup_context = staticmethod(_save)
@@ -264,7 +299,7 @@ class _TransformedBackward(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(*inputs: Any) -> tuple[Tensor, ...]:
+    def forward(*inputs: Any) -> Any:
         return torch.ops.keel.attention_backward(*inputs)
 
     @staticmethod
@@ -278,11 +313,33 @@ def _transforming() -> bool:
     return not torch.compiler.is_compiling() and torch._C._functorch.maybe_current_level() is not None
 
 
-def attention(*inputs: Any) -> tuple[Tensor, ...]:
+def attention(*inputs: Any) -> Any:
     """torch.ops.keel.attention, inside torch.func's transforms too."""
-    return _Transformed.apply(*inputs) if _transforming() else torch.ops.keel.attention(*inputs)
+    function: Any = _Transformed.apply if _transforming() else torch.ops.keel.attention
+    return function(*inputs)
 
 
-def attention_backward(*inputs: Any) -> tuple[Tensor, ...]:
+def attention_backward(*inputs: Any) -> Any:
     """torch.ops.keel.attention_backward, likewise."""
-    return _TransformedBackward.apply(*inputs) if _transforming() else torch.ops.keel.attention_backward(*inputs)
+    function: Any = _TransformedBackward.apply if _transforming() else torch.ops.keel.attention_backward
+    return function(*inputs)
+
+
+def attention_weights(*inputs: Any) -> Any:
+    """torch.ops.keel.attention_weights, detached."""
+    return torch.ops.keel.attention_weights(*(x.detach() if isinstance(x, Tensor) else x for x in inputs))
+
+
+@register_decomposition(torch.ops.keel.attention.default)
+def _attention_in_onnx(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    """For torch.onnx.export, which alone asks for the decompositions of others' operators."""
+    *options, statistics, out_dtype = rest
+    if statistics:
+        _check.refuse("attention", "return_stats", "False in an ONNX export", True, NotImplementedError)
+    out, lse, _ = _onnx.by_onnx(q, k, v, as_options(options))
+    return out if out_dtype is None else out.to(out_dtype), lse, q.new_empty(0), q.new_empty(0, dtype=torch.int64)
+
+
+@register_decomposition(torch.ops.keel.attention_weights.default)
+def _attention_weights_in_onnx(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> Tensor:
+    return _onnx.by_onnx(q, k, v, as_options(options))[2]

@@ -14,8 +14,8 @@ from torch import Tensor
 from keel import _core
 from keel._options import Options, refuse_unknown, takes
 from keel._shard import shard
+from keel.torch import _name
 from keel.torch import _operator as operator
-from keel.torch import _replace
 from keel.torch._check import check_tensor, refuse
 
 if TYPE_CHECKING:
@@ -201,10 +201,11 @@ def context_parallel(
             rows = [i for part in shard(buffer.shape[dimension], size, rank, layout) for i in part]
             mine = original.index_select(dimension, torch.tensor(rows, dtype=torch.int64))
             buffer.resize_(mine.shape).copy_(mine)
+    _name.put(attend)
     try:
-        with _replace.routed_to(attend):
-            yield
+        yield
     finally:
+        _name.take_back(attend)
         with torch.no_grad():
             for buffer, original in zip(buffers, originals):
                 if not any(buffer is x for x in keep):

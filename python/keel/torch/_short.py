@@ -7,6 +7,7 @@ every version, there is one in Python too, which does the same a few microsecond
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
@@ -36,15 +37,16 @@ _PLAIN = _keys(torch.empty(0)).raw_repr()
 
 def sdpa_in_python(
     query: Any, key: Any, value: Any, attn_mask: Any, is_causal: Any, scale: Any, enable_gqa: Any
-) -> Tensor | None:
+) -> Any:
     if (
         type(query) is Tensor
         and type(key) is Tensor
         and type(value) is Tensor
-        and (attn_mask is None or (type(attn_mask) is Tensor and not (is_causal or attn_mask.requires_grad)))
+        and (attn_mask is None or (type(attn_mask) is Tensor and not attn_mask.requires_grad))
         and (is_causal is False or is_causal is True)
         and (enable_gqa is False or enable_gqa is True)
         and (scale is None or type(scale) is float or type(scale) is int)
+        and not (query.is_nested or key.is_nested or value.is_nested)
         and not (_is_neg(query) or _is_neg(key) or _is_neg(value))  # lazy negations
         and not (attn_mask is not None and _is_neg(attn_mask))
         and not (_dispatch_modes() or _function_modes() or _autocast())
@@ -119,17 +121,26 @@ class _Sdpa(torch.autograd.Function):
 
 
 # Function.apply without its handling of transforms, of which sdpa_in_python has found none.
-_apply = super(torch.autograd.Function, _Sdpa).apply
+_apply: Any = super(torch.autograd.Function, _Sdpa).apply
 
 
-def _compiled() -> Any:
-    """keel._torch, if it was built, and for this torch."""
+def _compiled() -> tuple[Any, str]:
+    """keel._torch, if it was built, and for this torch; or None, and why."""
+    running = torch.__version__.split("+")[0]
     try:
         from keel import _torch
     except ImportError:
-        return None
-    return _torch if _torch.torch == torch.__version__.split("+")[0] else None
+        return None, "it was not built"
+    if _torch.torch != running:
+        return None, f"it was built for torch {_torch.torch}, and this is {running}"
+    return _torch, f"built for torch {running}"
 
 
-compiled = _compiled()
+compiled, about_compiled = _compiled()
+if compiled is None:
+    logging.getLogger("keel").info(
+        "keel.torch runs without its compiled part, since %s: a call takes some microseconds longer; "
+        "`pip install .` of Keel's source, where this torch is installed, builds it",
+        about_compiled,
+    )
 sdpa = sdpa_in_python if compiled is None else compiled.sdpa

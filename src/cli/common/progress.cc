@@ -16,7 +16,8 @@ std::string clock_text(double seconds) {
 
 }  // namespace
 
-Progress::Progress(bool wanted) : shown_(wanted && ::isatty(STDERR_FILENO) != 0) {}
+Progress::Progress(bool wanted, double expected)
+    : shown_(wanted && ::isatty(STDERR_FILENO) != 0), expected_(expected) {}
 
 void Progress::show(const std::string& what, double share) {
   if (!shown_) return;
@@ -26,6 +27,7 @@ void Progress::show(const std::string& what, double share) {
   drawn_ = now;
   const double elapsed = std::chrono::duration<double>(now - start_).count();
   std::string left;
+  if (share <= 0.02 && expected_ > 0) left = fmt::format("  about {}", clock_text(expected_));
   if (share > 0.02) left = fmt::format("  {} left", clock_text(elapsed * (1 - share) / share));
   const std::string line = fmt::format("\r\x1b[K{:3.0f} %  {}{}", 100 * share, what, left);
   std::fputs(line.c_str(), stderr);  // unlike fmt::print, silent if the terminal is gone

@@ -9,7 +9,8 @@ namespace keel::cli {
 // One line on stderr that shows a run's progress and the time left. Silent if stderr is not a terminal.
 class Progress {
  public:
-  explicit Progress(bool wanted);
+  // `expected`: seconds that the whole may take, shown until the run itself tells; 0 if nobody knows.
+  explicit Progress(bool wanted, double expected = 0);
   ~Progress() { clear(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -22,6 +23,7 @@ class Progress {
   using Clock = std::chrono::steady_clock;
 
   const bool shown_;
+  const double expected_;
   const Clock::time_point start_ = Clock::now();
   Clock::time_point drawn_{};
   bool line_ = false;  // there is one on the terminal

@@ -4,16 +4,38 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
+#include <filesystem>
 
 namespace keel::cli {
 
-std::string bold(std::string_view text) {
+namespace {
+
+bool is_plain() {
   const char* no_color = std::getenv("NO_COLOR");
   const char* terminal = std::getenv("TERM");
-  const bool plain = (no_color != nullptr && *no_color != '\0') || terminal == nullptr ||
-                     std::string_view(terminal) == "dumb" || ::isatty(STDOUT_FILENO) == 0;
-  return plain ? std::string(text) : fmt::format("\x1b[1m{}\x1b[0m", text);
+  return (no_color != nullptr && *no_color != '\0') || terminal == nullptr || std::string_view(terminal) == "dumb" ||
+         ::isatty(STDOUT_FILENO) == 0;
+}
+
+}  // namespace
+
+std::string bold(std::string_view text) {
+  return is_plain() ? std::string(text) : fmt::format("\x1b[1m{}\x1b[0m", text);
+}
+
+std::string linked(const std::string& path) {
+  std::error_code error;
+  const std::string whole = std::filesystem::absolute(path, error).string();
+  if (is_plain() || error) return path;
+  std::string address = "file://";
+  for (const char c : whole) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool kept = std::isalnum(byte) != 0 || std::string_view("/._-~").find(c) != std::string_view::npos;
+    address += kept ? std::string(1, c) : fmt::format("%{:02X}", byte);
+  }
+  return fmt::format("\x1b]8;;{}\x1b\\{}\x1b]8;;\x1b\\", address, path);
 }
 
 std::string wrapped(std::string_view text, std::size_t width, std::size_t indent) {

@@ -67,8 +67,11 @@ KEEL_DEVICE void note(const OddRows& odd, int entry, int head, int row) {
 }
 
 // All that a warpgroup does.
-template <class Element, class S, bool kRich, Statistics kStatistics>
+template <class Element, class S, Terms kTerms, Statistics kStatistics>
 class Group {
+  static constexpr bool kRich = kTerms == Terms::any;
+  // Of the only term, a bias or a mask: how often a thread loads 16 bytes per row and block.
+  static constexpr int kLoads = kTerms == Terms::bias ? S::keys / 32 : kTerms == Terms::mask ? S::keys / 64 : 0;
   static constexpr bool kEntropy = kStatistics != Statistics::none, kMoments = kStatistics == Statistics::moments;
   static constexpr int kPanelQ = S::rows * 128, kPanelK = S::keys * 128, kStage = kPanelK * S::panels;
   static constexpr int kTurn = 1;                                       // named barriers, one per warpgroup
@@ -107,6 +110,7 @@ class Group {
         n_ = last;
         wait(shared_address(&shared_.k_full[step_ & 1]), (step_ >> 1) & 1);
         scores(step_ & 1);
+        load_terms<true>(tile);
         wait_products<0>();
         hold(s_);
         release(shared_.k_empty[step_ & 1]);
@@ -190,6 +194,7 @@ class Group {
       count_[r] = visible_[r] = 0;
       zero_[r] = 0;
       from_[r] = 0;
+      if (kTerms == Terms::alibi) slope_log2_[r] = slope_log2(p) / a_.scale_log2;
       if (kRich && kKeeps) {
         scale_log2_[r] = scale_log2(tile, p);
         slope_log2_[r] = slope_log2(p);
@@ -233,6 +238,7 @@ class Group {
     wait(shared_address(&shared_.v_full[step_ & 1]), (step_ >> 1) & 1);
     values(step_ & 1);
     if (S::groups > 1) signal(kTurn + (group_ + 1) % S::groups, 256);
+    load_terms<kPartial>(tile);
     wait_products<1>();
     hold(s_);
     release(shared_.k_empty[next & 1]);
@@ -263,6 +269,135 @@ class Group {
       }
     }
   }
+
+  // ---- A single term. Scores stay in units of q·k, of which the softmax takes the scale, so terms are divided by it.
+  // What is then infinite, or below what hides, makes a row odd if no other score is above.
+
+  // The term's values for the block of scores on its way, while products run.
+  template <bool kPartial>
+  KEEL_DEVICE void load_terms(const Tile& tile) {
+    if constexpr (kTerms == Terms::bias) load_rows<kPartial, std::uint16_t>(a_.call.bias, tile);
+    if constexpr (kTerms == Terms::mask) load_rows<kPartial, std::uint8_t>(a_.call.mask, tile);
+  }
+
+  // The four threads of a row share its loads: 16 bytes each, which lie at multiples of 16, as the planner has seen to.
+  // Chunk 4·q + (lane mod 4) of the block's row is loaded_[r][q]. Past the last key there is nothing to read.
+  template <bool kPartial, class Bits>
+  KEEL_DEVICE void load_rows(const Strided& x, const Tile& tile) {
+    constexpr int kChunk = 16 / sizeof(Bits);
+    const int first = n_ * S::keys + (lane_ & 3) * kChunk;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const Bits* const row = static_cast<const Bits*>(x.data) + place_of(x, tile, place(tile, r));
+#pragma unroll
+      for (int q = 0; q < kLoads; ++q) {
+        const int key = first + 4 * q * kChunk;
+        if (!kPartial || key + kChunk <= tile.k_len) {
+          loaded_[r][q] = __ldg(reinterpret_cast<const uint4*>(row + key));
+        } else {
+          Bits values[kChunk];
+#pragma unroll
+          for (int i = 0; i < kChunk; ++i) values[i] = key + i < tile.k_len ? row[key + i] : Bits{0};
+          memcpy(&loaded_[r][q], values, sizeof(values));
+        }
+      }
+    }
+  }
+
+  // Each of four threads has four words; afterwards the l-th has the l-th word of each.
+  KEEL_DEVICE void exchange(std::uint32_t (&word)[4]) const {
+#pragma unroll
+    for (int step = 1; step <= 2; step *= 2) {
+      const bool upper = (lane_ & step) != 0;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (i & step) continue;
+        const std::uint32_t other = __shfl_xor_sync(~0u, upper ? word[i] : word[i + step], step);
+        (upper ? word[i] : word[i + step]) = other;
+      }
+    }
+  }
+
+  // A bit per byte, set where that is not 0.
+  KEEL_DEVICE static std::uint32_t bits_of(std::uint32_t bytes) { return __vsetne4(bytes, 0) * 0x01020408u >> 24; }
+  KEEL_DEVICE static std::uint32_t bits_of(const uint4& bytes) {
+    return bits_of(bytes.x) | bits_of(bytes.y) << 4 | bits_of(bytes.z) << 8 | bits_of(bytes.w) << 12;
+  }
+
+  KEEL_DEVICE void hide_by_mask(int r) {
+    static_assert(kTerms != Terms::mask || kLoads == 2);
+    const std::uint32_t mine = bits_of(loaded_[r][0]) | bits_of(loaded_[r][1]) << 16;
+#pragma unroll
+    for (int t = 0; t < 4; ++t) {  // chunks t and t + 4 of 16 keys: columns 8·j + column_, and the next
+      const std::uint32_t seen = __shfl_sync(~0u, mine, t, 4) >> column_;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int j = 2 * (t + i / 2 * 4) + i % 2;
+        float &y = s_[4 * j + 2 * r], &z = s_[4 * j + 2 * r + 1];
+        y = seen >> (8 * i) & 1 ? y : kHidden;
+        z = seen >> (8 * i + 1) & 1 ? z : kHidden;
+      }
+    }
+  }
+
+  KEEL_DEVICE void add_bias(int r) {
+#pragma unroll
+    for (int q = 0; q < kLoads; ++q) {
+      std::uint32_t pairs[4] = {loaded_[r][q].x, loaded_[r][q].y, loaded_[r][q].z, loaded_[r][q].w};
+      exchange(pairs);
+#pragma unroll
+      for (int t = 0; t < 4; ++t) {
+        const float2 b = ptx::unpack<Element>(pairs[t]);
+        float &y = s_[4 * (4 * q + t) + 2 * r], &z = s_[4 * (4 * q + t) + 2 * r + 1];
+        y = fmaf(b.x, a_.inverse_scale, y);
+        z = fmaf(b.y, a_.inverse_scale, z);
+      }
+    }
+  }
+
+  // c·tanh(s/c) = c·(1 − 2 / (1 + e^(2s/c))), in units of q·k. Four share a reciprocal: such units are few.
+  KEEL_DEVICE void cap_scores() {
+    const float cap = static_cast<float>(a_.call.softcap);
+    const float to_power = 2.0f * a_.scale_log2 / cap, top = cap * a_.inverse_scale;
+    constexpr float kMost = 30.0f;  // beyond, the tangent is 1
+#pragma unroll
+    for (int i = 0; i < S::keys / 2; i += 4) {
+      float x[4];
+#pragma unroll
+      for (int t = 0; t < 4; ++t) x[t] = 1.0f + ptx::exp2_fast(clamped(s_[i + t] * to_power, kMost));
+      const float low = x[0] * x[1], high = x[2] * x[3], all = -2.0f * top * ptx::reciprocal_fast(low * high);
+      const float of_low = all * high, of_high = all * low;
+      s_[i] = fmaf(of_low, x[1], top);
+      s_[i + 1] = fmaf(of_low, x[0], top);
+      s_[i + 2] = fmaf(of_high, x[3], top);
+      s_[i + 3] = fmaf(of_high, x[2], top);
+    }
+  }
+  // A NaN stays one.
+  KEEL_DEVICE static float clamped(float x, float most) { return x > most ? most : x; }
+
+  KEEL_DEVICE void add_term(const Tile& tile) {
+    if constexpr (kTerms == Terms::softcap) cap_scores();
+    if constexpr (kTerms == Terms::alibi) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int row = tile.first_row + group_ * 64 + warp_ * 16 + lane_ / 4 + 8 * r;
+        const float distance = static_cast<float>(row + tile.diagonal - key_base(tile, r) - first_key_[r]);  // exact
+#pragma unroll
+        for (int j = 0; j < S::keys / 4; ++j) {
+          float& y = s_[j / 2 * 4 + 2 * r + (j & 1)];
+          y = fmaf(-slope_log2_[r], fabsf(distance - static_cast<float>(j / 2 * 8 + (j & 1))), y);
+        }
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      if constexpr (kTerms == Terms::mask) hide_by_mask(r);
+      if constexpr (kTerms == Terms::bias) add_bias(r);
+    }
+  }
+
+  // ---- Any terms.
 
   // One score, from q·k to what enters the softmax, in units of log 2.
   KEEL_DEVICE void enrich(const Tile& tile) {
@@ -301,9 +436,9 @@ class Group {
       if (c.bias) {
         const std::int64_t from = place_of(c.bias, tile, p) + tile.k_begin + base + first_key_[r];
         if (c.bias.dtype == DType::f32) {
-          add_bias(r, base, static_cast<const float*>(c.bias.data) + from);
+          add_any_bias(r, base, static_cast<const float*>(c.bias.data) + from);
         } else {
-          add_bias(r, base, static_cast<const Element*>(c.bias.data) + from);
+          add_any_bias(r, base, static_cast<const Element*>(c.bias.data) + from);
         }
       }
       if (c.alibi) {
@@ -348,7 +483,7 @@ class Group {
 
   // A finite bias stays finite in units of log 2, or becomes +inf, which is told below; its −inf masks.
   template <class Stored>
-  KEEL_DEVICE void add_bias(int r, int base, const Stored* row) {
+  KEEL_DEVICE void add_any_bias(int r, int base, const Stored* row) {
     with_pairs(r, base, row, [](float& y, const Stored& stored) {
       const float b = static_cast<float>(stored);
       constexpr float kLog2e = 1.4426950408889634f, kLeast = -3.4028234e38f / kLog2e;
@@ -362,8 +497,9 @@ class Group {
     using ptx::exp2_fast;
     if (kRich) {
       enrich(tile);
-    } else if (kPartial) {
-      hide(tile);
+    } else {
+      add_term(tile);
+      if (kPartial) hide(tile);
     }
     const float scale = kRich ? 1.0f : a_.scale_log2;
 #pragma unroll
@@ -392,7 +528,7 @@ class Group {
         }
       }
     }
-    if (kRich && a_.call.dropout > 0) drop(tile);
+    if (kTerms == Terms::dropout || (kRich && a_.call.dropout > 0)) drop(tile);
   }
 
   // Sums of scores and their squares, from the first block's largest on: equal scores then have variance 0.
@@ -562,7 +698,8 @@ class Group {
     }
     // The largest weight is not quite 1 relative to its own score, once that is rounded.
     x.max_weight = x.factor * (kRich ? 1.0f : exp2f(fmaf(m_[r], a_.scale_log2, -x.largest)));
-    if (kRich && a_.call.dropout > 0) x.factor *= static_cast<float>(1.0 / (1.0 - a_.call.dropout));
+    if (kTerms == Terms::dropout || (kRich && a_.call.dropout > 0))
+      x.factor *= static_cast<float>(1.0 / (1.0 - a_.call.dropout));
     x.l = l;
     x.lse = top + log2f(l);
     return x;
@@ -665,16 +802,17 @@ class Group {
   float o_[S::d / 2], s_[S::keys / 2];
   std::uint32_t p_[S::keys / 4];
   float a_factor_[2];
-  float m_[2], l_[2];              // largest score, sum of weights
-  float e_[2];                     // Σ weight · (score − largest)
-  float f1_[2], f2_[2], from_[2];  // sums of scores and squares, from `from_`
-  int count_[2], visible_[2];      // scores in those sums, and visible ones, where they are counted
-  float zero_[2];                  // NaN where a score was infinite or NaN
-  int first_key_[2], keys_[2];     // that the row may see by position
-  float scale_log2_[2], slope_log2_[2];
+  float m_[2], l_[2];                         // largest score, sum of weights
+  float e_[2];                                // Σ weight · (score − largest)
+  float f1_[2], f2_[2], from_[2];             // sums of scores and squares, from `from_`
+  int count_[2], visible_[2];                 // scores in those sums, and visible ones, where they are counted
+  float zero_[2];                             // NaN where a score was infinite or NaN
+  int first_key_[2], keys_[2];                // that the row may see by position
+  float scale_log2_[2], slope_log2_[2];       // the slope divided by the scale, where it is the only term
+  uint4 loaded_[2][kLoads > 0 ? kLoads : 1];  // of the only term, as loaded
 };
 
-template <class Element, class S, bool kRich, Statistics kStatistics>
+template <class Element, class S, Terms kTerms, Statistics kStatistics>
 __global__ void __launch_bounds__(S::threads, 1)
     forward(const __grid_constant__ Maps maps, const __grid_constant__ ForwardArguments a) {
   using namespace ptx;
@@ -698,7 +836,7 @@ __global__ void __launch_bounds__(S::threads, 1)
     if (threadIdx.x == 0) load_tiles<S, Element>(shared, maps, a);
   } else {
     take_registers<S::group_registers>();
-    Group<Element, S, kRich, kStatistics>(shared, maps, a, group - 1).run();
+    Group<Element, S, kTerms, kStatistics>(shared, maps, a, group - 1).run();
   }
 }
 

@@ -33,7 +33,8 @@ struct ForwardArguments {
   Call call;
   Cut cut;
   Window window{};
-  float scale_log2 = 0;       // scale · log2(e), positive, where the kernel is not a rich one
+  float scale_log2 = 0;       // scale · log2(e), positive unless the kernel is that for any terms,
+  float inverse_scale = 0;    // and 1 / scale
   bool stores_tiles = false;  // the tensor map of out may be used
   unsigned* next = nullptr;   // the next tile to take, counted from gridDim.x on; null: there is one for each CTA
   const TileIndex* listed = nullptr;       // packed batches: entries and blocks of rows, in the order to take them,

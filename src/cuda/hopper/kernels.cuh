@@ -12,10 +12,10 @@ struct Kernel {
   int shared_bytes = 0;
 };
 
-template <Shape kShape, class Element, bool kRich, Statistics kStatistics>
+template <Shape kShape, class Element, Terms kTerms, Statistics kStatistics>
 Kernel kernel_of() {
   using S = ShapeOf<kShape.d, kShape.keys, kShape.groups, kShape.stores>;
-  return {reinterpret_cast<const void*>(&forward<Element, S, kRich, kStatistics>), sizeof(Shared<Element, S>)};
+  return {reinterpret_cast<const void*>(&forward<Element, S, kTerms, kStatistics>), sizeof(Shared<Element, S>)};
 }
 
 template <int kD, class Element>
@@ -24,30 +24,61 @@ Kernel find_kernel(const Choice& c) {
   constexpr Shape kRich = shape_for(kD, Purpose::rich), kFew = shape_for(kD, Purpose::few);
   constexpr Shape kRichMoments = shape_for(kD, Purpose::rich_moments);
   constexpr auto kNone = Statistics::none, kEntropy = Statistics::entropy, kMoments = Statistics::moments;
+  constexpr auto kPosition = Terms::none, kAny = Terms::any;
   if (c.shape == kFew) {
-    return c.rich ? kernel_of<kFew, Element, true, kNone>() : kernel_of<kFew, Element, false, kNone>();
+    return c.terms == kAny ? kernel_of<kFew, Element, kAny, kNone>() : kernel_of<kFew, Element, kPosition, kNone>();
   }
-  if (c.rich) {
-    return c.statistics == kNone ? kernel_of<kRich, Element, true, kNone>()
-                                 : kernel_of<kRichMoments, Element, true, kMoments>();
+  if (c.terms == kAny) {
+    return c.statistics == kNone ? kernel_of<kRich, Element, kAny, kNone>()
+                                 : kernel_of<kRichMoments, Element, kAny, kMoments>();
   }
-  if (c.statistics == kMoments) return kernel_of<kPlain, Element, false, kMoments>();
+  if (c.statistics == kMoments) return kernel_of<kPlain, Element, kPosition, kMoments>();
   if (c.shape == kWide) {
-    return c.statistics == kNone ? kernel_of<kWide, Element, false, kNone>()
-                                 : kernel_of<kWide, Element, false, kEntropy>();
+    return c.statistics == kNone ? kernel_of<kWide, Element, kPosition, kNone>()
+                                 : kernel_of<kWide, Element, kPosition, kEntropy>();
   }
-  return c.statistics == kNone ? kernel_of<kPlain, Element, false, kNone>()
-                               : kernel_of<kPlain, Element, false, kEntropy>();
+  return c.statistics == kNone ? kernel_of<kPlain, Element, kPosition, kNone>()
+                               : kernel_of<kPlain, Element, kPosition, kEntropy>();
 }
 
-// Of each head size, in a file of its own.
+template <int kD, class Element, Terms kTerm>
+Kernel single_term() {
+  return kernel_of<shape_for(kD, purpose_of(kTerm)), Element, kTerm, Statistics::none>();
+}
+
+template <int kD, class Element>
+Kernel find_single_term(Terms term) {
+  switch (term) {
+    case Terms::softcap:
+      return single_term<kD, Element, Terms::softcap>();
+    case Terms::alibi:
+      return single_term<kD, Element, Terms::alibi>();
+    case Terms::bias:
+      return single_term<kD, Element, Terms::bias>();
+    case Terms::mask:
+      return single_term<kD, Element, Terms::mask>();
+    case Terms::dropout:
+      return single_term<kD, Element, Terms::dropout>();
+    default:
+      return {};
+  }
+}
+
+// Of each head size, in files of their own.
 template <int kD>
 Kernel kernel_for(const Choice& choice);
+template <int kD>
+Kernel single_term_kernel_for(const Choice& choice);
 
 #define KEEL_KERNELS_FOR(d)                                                                      \
   template <>                                                                                    \
   Kernel kernel_for<d>(const Choice& choice) {                                                   \
     return choice.bf16 ? find_kernel<d, __nv_bfloat16>(choice) : find_kernel<d, __half>(choice); \
+  }
+#define KEEL_SINGLE_TERM_KERNELS_FOR(d)                                                                                \
+  template <>                                                                                                          \
+  Kernel single_term_kernel_for<d>(const Choice& choice) {                                                             \
+    return choice.bf16 ? find_single_term<d, __nv_bfloat16>(choice.terms) : find_single_term<d, __half>(choice.terms); \
   }
 
 }  // namespace keel::cuda::hopper

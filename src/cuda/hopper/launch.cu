@@ -203,6 +203,9 @@ std::int64_t rows_of(const Call& call) { return call.sequences.batch * call.q_he
 std::int64_t odd_bytes(const Call& call) { return padded(rows_of(call) * static_cast<std::int64_t>(sizeof(OddRow))); }
 
 Kernel kernel_of_choice(const Choice& choice) {
+  if (choice.terms != Terms::none && choice.terms != Terms::any) {
+    return choice.shape.d == 64 ? single_term_kernel_for<64>(choice) : single_term_kernel_for<128>(choice);
+  }
   switch (choice.shape.d) {
     case 64:
       return kernel_for<64>(choice);
@@ -248,6 +251,7 @@ const char* launch_forward(const ForwardWork& w, void* workspace, cudaStream_t s
   a.cut = w.cut;
   a.window = window_of(s);
   a.scale_log2 = static_cast<float>(call.scale * 1.4426950408889634);
+  a.inverse_scale = static_cast<float>(1.0 / call.scale);
   a.stores_tiles = w.stores_tiles;
   Counters* counters = nullptr;
   if (const char* const why = counters_for(stream, workspace, counters)) return why;

@@ -139,6 +139,17 @@ KEEL_DEVICE std::uint32_t pack<__half>(float low, float high) {
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
   return r;
 }
+template <class Element>
+KEEL_DEVICE float2 unpack(std::uint32_t pair);
+template <>
+KEEL_DEVICE float2 unpack<__nv_bfloat16>(std::uint32_t pair) {
+  return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
+}
+template <>
+KEEL_DEVICE float2 unpack<__half>(std::uint32_t pair) {
+  return __half22float2(*reinterpret_cast<const __half2*>(&pair));
+}
+
 // A tile of 16 by 16 in accumulator layout, packed, to swizzled rows of 128 bytes from `row` of the panel on, `chunk`
 // being the first group of 8 columns.
 KEEL_DEVICE void store_16x16(std::uint32_t panel, int row, int chunk, int lane, const std::uint32_t (&x)[4]) {

@@ -20,8 +20,8 @@ struct Shape {
 
 // For what a shape serves: long sequences; those whose rows fill few tiles; scores that need more than a mask by
 // position (keys are then a multiple of 64, as dropout's numbers come in such groups, and registers go to the options),
-// and their moments; few rows, as in decoding.
-enum class Purpose : std::uint8_t { wide, plain, rich, rich_moments, few };
+// and their moments; a bias alone, whose values have registers of their own; few rows, as in decoding.
+enum class Purpose : std::uint8_t { wide, plain, rich, rich_moments, bias, few };
 
 // Measured on an H200: of each head size, the fastest of those that fit registers and shared memory.
 constexpr Shape shape_for(int d, Purpose purpose) {
@@ -32,6 +32,7 @@ constexpr Shape shape_for(int d, Purpose purpose) {
     const int rich_keys = purpose == Purpose::rich_moments || d == 256 ? 32 : 64;
     return {d, groups == 1 ? 64 : rich ? rich_keys : d == 192 ? 112 : 80, groups, groups == 1};
   }
+  if (purpose == Purpose::bias) return {d, d > 64 ? 96 : 128, groups, true};
   return {d, purpose == Purpose::rich_moments && d > 64 ? 64 : 128, groups, true};
 }
 
@@ -41,11 +42,29 @@ constexpr std::array<int, 5> kHeadSizes = {64, 96, 128, 192, 256};
 // Which of the statistics a kernel adds up while it streams. lse, max_logit, max_weight and visible come for nothing.
 enum class Statistics : std::uint8_t { none, entropy, moments };
 
+// What scores need beyond masks by position. The kernel for any of it tests for each; with branches between the
+// products and the softmax the compiler does not overlap them, so single terms have kernels of their own.
+enum class Terms : std::uint8_t { none, softcap, alibi, bias, mask, dropout, any };
+
+constexpr const char* name_of(Terms terms) {
+  constexpr const char* names[] = {"no terms", "a softcap", "ALiBi", "a bias", "a mask", "dropout", "any terms"};
+  return names[static_cast<int>(terms)];
+}
+
+// The shape of a single term's kernel.
+constexpr Purpose purpose_of(Terms single) {
+  if (single == Terms::bias) return Purpose::bias;
+  return single == Terms::softcap || single == Terms::alibi ? Purpose::wide : Purpose::plain;
+}
+
+// Whether the single terms are compiled for a head size.
+constexpr bool has_single_terms(int d) { return d == 64 || d == 128; }
+
 // What says which kernel.
 struct Choice {
   Shape shape{};
-  bool bf16 = true;   // else f16
-  bool rich = false;  // more than masks by position and sinks
+  bool bf16 = true;  // else f16
+  Terms terms = Terms::none;
   Statistics statistics = Statistics::none;
 };
 

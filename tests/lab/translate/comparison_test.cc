@@ -7,6 +7,7 @@
 
 #include "keel/error.h"
 #include "lab/json.h"
+#include "lab/record.h"
 #include "lab/translate/options.h"
 #include "lab/translate/say.h"
 #include "support/temporary_folder.h"
@@ -23,6 +24,23 @@ TEST(Comparison, IsTheSameForAnyNumberOfThreads) {
     return to_json(test::tiny_comparison({.seed = 3, .repeats = 2, .threads = threads})).dump();
   };
   EXPECT_EQ(written(1), written(2));
+}
+
+TEST(Comparison, TheShortFormIsSmallerAndAnotherRun) {
+  Settings whole, brief;
+  brief.short_form = true;
+  const auto ids = [](const Settings& settings) {
+    std::vector<std::string> all;
+    for (const Arm& arm : TranslateOptions(settings).arms()) all.push_back(arm.id);
+    return all;
+  };
+  EXPECT_THAT(ids(brief), testing::ElementsAre("none", "additive", "dot-16", "dot-64", "dot-256", "scaled-16",
+                                               "scaled-64", "scaled-256"));
+  EXPECT_EQ(ids(whole).size(), arms().size());
+  EXPECT_LT(comparison_settings(Work(brief)).training.steps, comparison_settings(Work(whole)).training.steps);
+  const Experiment& translate = *find_experiment("translate");
+  EXPECT_NE(identity(translate, brief), identity(translate, whole));
+  EXPECT_LT(translate.cost(brief), translate.cost(whole));
 }
 
 TEST(Comparison, MeasuresAndDrawsEveryArm) {
