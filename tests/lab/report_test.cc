@@ -100,6 +100,7 @@ TEST(Report, AnswersWithTheNumbersOfThisRun) {
   EXPECT_THAT(answer,
               HasSubstr(fmt::format("{:.0f}&nbsp;% of a row", 100 * all.at("saturation.raw.d64.n64.median").value)));
   EXPECT_THAT(answer, HasSubstr(fmt::format("{:.1f} times the steps", all.at("ablation.raw.d64.slower").value)));
+  EXPECT_THAT(answer, HasSubstr(fmt::format("{:.0f} BLEU instead", all.at("translate.dot-64.bleu").value)));
   // What was not measured is not made up: the sentence has no number, and the step no figure.
   const std::string less = report({small()}, ledger({}, {}));
   EXPECT_THAT(less, HasSubstr("so its spread grows as √d_k."));
