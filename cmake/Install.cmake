@@ -28,7 +28,7 @@ endif()
 function(keel_manual target page)
   install(CODE "
     file(MAKE_DIRECTORY \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_MANDIR}/man1)
-    execute_process(COMMAND $<TARGET_FILE:${target}> --man COMMAND_ERROR_IS_FATAL ANY
+    execute_process(COMMAND \${CMAKE_COMMAND} -E env KEEL_COMMAND=keel $<TARGET_FILE:${target}> --man COMMAND_ERROR_IS_FATAL ANY
       OUTPUT_FILE \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_MANDIR}/man1/${page}.1)")
 endfunction()
 if(KEEL_BUILD_CLI)
