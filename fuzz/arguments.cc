@@ -13,6 +13,7 @@
 #include "conformance/merge.h"
 #include "core/element.h"
 #include "core/message.h"
+#include "core/row_statistics.h"
 #include "cpu/forced.h"
 #include "fuzz/faults.h"
 #include "runtime/machine.h"
@@ -136,7 +137,7 @@ template <std::size_t Rank, class Pointer>
 std::string text_of(const char* name, const BasicView<Rank, Pointer>& x) {
   if (!x.given()) return {};
   return concat(name, " ", name_of(x.dtype), " ", keel::text_of(x.shape), " strides ", keel::text_of(x.strides), " at ",
-                x.data, "\n");
+                reinterpret_cast<std::uintptr_t>(x.data), "\n");
 }
 
 std::string text_of(const char* name, const ListView& x) {
@@ -188,7 +189,7 @@ std::string forward_fault(Generator& random, Arena& arena, bool numbers) {
       take(a.out, out);
       take(a.outputs.weights, o.weights);
       take(a.outputs.key_sums, o.key_sums);
-      for (const auto& statistic : conformance::kRowStatistics) {
+      for (const auto& statistic : kRowStatistics) {
         take(a.outputs.*statistic.result, o.*statistic.result);
       }
     };

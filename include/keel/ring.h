@@ -17,6 +17,8 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "keel/attention.h"
 
@@ -88,6 +90,8 @@ struct Sharding {
   std::int64_t n_q = 0, n_k = 0;  // rows of all ranks together
   Layout layout = Layout::zigzag;
   Mode mode = Mode::ring;
+  bool own_sums =
+      false;  // gradients that are summed over queries: over this rank's alone, for a caller who adds them up
 };
 
 // What belongs to this rank: its rows of q and out, its rows of k and v.
@@ -111,6 +115,14 @@ KEEL_API void attention(Transport& transport, const Sharding& sharding, const Te
 // does, and a scale that is a number has one gradient.)
 KEEL_API void attention_backward(Transport& transport, const Sharding& sharding, const BackwardInputs& inputs,
                                  const Gradients& gradients, const Options& options = {});
+
+// What every rank has, in the order of ranks: as many numbers each. With a reason in `failure`, all ranks raise it as
+// that of this one: for a rank that finds something wrong before the call that the others are about to make.
+KEEL_API std::vector<std::vector<double>> share(Transport& transport, const std::vector<double>& mine,
+                                                const std::string& failure = {});
+
+// Raises `reason` on all ranks, in place of a call that the others make and this rank cannot.
+[[noreturn]] KEEL_API void fail(Transport& transport, const std::string& reason);
 
 // Gives each rank its rows (the third dimension) of the array that `root` has, and the other way round. Only root needs
 // `whole`.

@@ -9,6 +9,7 @@
 #include "calls.h"
 #include "keel/keel.h"
 #include "options.h"
+#include "ring.h"
 
 namespace keel::python {
 namespace {
@@ -20,6 +21,7 @@ void translate(const std::exception_ptr& exception, void*) {
     PyObject* type = PyExc_ValueError;
     if (error.code() == ErrorCode::out_of_memory) type = PyExc_MemoryError;
     if (error.code() == ErrorCode::wrong_dtype) type = PyExc_TypeError;
+    if (error.code() == ErrorCode::peer) type = PyExc_RuntimeError;
     PyErr_SetString(type, error.what());
   }
 }
@@ -144,6 +146,8 @@ NB_MODULE(_core, m) {
 
   m.def("merge", &merge_call, nb::arg("parts"), nb::arg("out").none(), nb::arg("outputs"), nb::arg("threads").none(),
         "Joins parts, dicts of results over disjoint sets of keys, into out and the dict `outputs`.");
+
+  add_ring(m);
 
   m.def("describe", &describe, nb::arg("operation"), nb::arg("name"), nb::arg("array").none(),
         "The dtype and the shape of an array.");

@@ -102,7 +102,7 @@ class BackwardTour {
         dv_(g.dv, sums_, g.accumulate, Together::no),
         dbias_(g.dbias, sums_, g.accumulate, over_queries(g.dbias, in.q.shape[2])),
         dscale_(g.dscale, sums_, g.accumulate, over_queries(g.dscale, in.q.shape[2])),
-        dsinks_(g.dsinks, sums_, g.accumulate, Together::yes),
+        dsinks_(g.dsinks, sums_, g.accumulate, sharding.own_sums ? Together::no : Together::yes),
         sent_{p.batch, p.kv_heads, p.d_k, p.d_v, p.dtype},
         returned_{p.batch, p.kv_heads, g.dk.given() ? p.d_k : 0, g.dv.given() ? p.d_v : 0, sums_},
         tour_(link, geometry_, sent_, returned_, options.threads) {}
@@ -138,7 +138,7 @@ class BackwardTour {
   // Whether a gradient is a sum over ranks, for all ranks alike.
   template <std::size_t Rank>
   void settle(Sum<Rank>& sum, bool of_one_number) {
-    if (!sum.view().given()) return;
+    if (!sum.view().given() || geometry_.sharding().own_sums) return sum.set_over_ranks(false);
     const auto mine = static_cast<double>(over_queries(sum.wanted(), in_.q.shape[2]));
     const double by_stride = of_one_number || sum.wanted().strides[2] == 0 ? 1.0 : 0.0;
     const auto of_ranks = link_.share({mine, by_stride});

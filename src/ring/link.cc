@@ -156,4 +156,20 @@ std::vector<std::vector<double>> Link::share(const std::vector<double>& mine) {
   return values;
 }
 
+void fail(Transport& transport, const std::string& reason) {
+  Link link(transport);
+  link.attempt([&] { throw Error(ErrorCode::invalid_argument, reason); });
+  link.agree(Terms(kTermCount));
+  throw Error(ErrorCode::invalid_argument, reason);  // not reached: agree() raises
+}
+
+std::vector<std::vector<double>> share(Transport& transport, const std::vector<double>& mine,
+                                       const std::string& failure) {
+  Link link(transport);
+  link.attempt([&] {
+    if (!failure.empty()) throw Error(ErrorCode::invalid_argument, failure);
+  });
+  return link.share(mine);
+}
+
 }  // namespace keel::ring

@@ -109,7 +109,7 @@ const char* name_of_term(std::size_t term) {
 
 Terms terms_of(const Sharding& s, const Problem& p, std::uint64_t requests) {
   const Options& o = p.options;
-  return {Hash::of(s.n_q, s.n_k, static_cast<int>(s.layout), static_cast<int>(s.mode)),
+  return {Hash::of(s.n_q, s.n_k, static_cast<int>(s.layout), static_cast<int>(s.mode), s.own_sums),
           Hash::of(static_cast<int>(p.dtype), p.batch, p.q_heads, p.kv_heads, p.d_k, p.d_v),
           Hash::of(p.scale, o.scale_tensor.given(), o.softcap.value_or(0.0)),
           Hash::of(static_cast<int>(o.causal), o.window.left, o.window.right),

@@ -141,6 +141,27 @@ TEST(Program, HelpAndVersion) {
   }
 }
 
+TEST(Program, TheManualPageHasEveryOption) {
+  const TemporaryFolder folder;
+  const Result page = shell(folder, "keel --man");
+  EXPECT_EQ(page.status, 0);
+  EXPECT_THAT(page.out, testing::StartsWith(".TH keel 1"));
+  for (const char* text : {"keel attend", "\\-\\-causal", "keel bench"}) EXPECT_THAT(page.out, HasSubstr(text));
+}
+
+TEST(Program, CompletesSubcommandsAndOptions) {
+  const TemporaryFolder folder;
+  const auto after = [&](const std::string& words) { return shell(folder, "keel --complete " + words).out; };
+  EXPECT_THAT(after(""), HasSubstr("attend\n"));
+  EXPECT_THAT(after(""), testing::Not(HasSubstr("--causal")));
+  EXPECT_THAT(after("attend q.npy"), HasSubstr("--causal\n"));
+  EXPECT_THAT(shell(folder, "keel --completion tcsh").err, HasSubstr("--completion: expected bash, zsh or fish"));
+  // In bash itself.
+  const std::string ask =
+      "eval \"$(keel --completion bash)\"; COMP_WORDS=(keel attend --caus); COMP_CWORD=2; _keel; echo ";
+  EXPECT_EQ(shell(folder, "bash -c '" + ask + "${COMPREPLY[@]}'").out, "--causal\n");
+}
+
 // What `keel info` prints on a terminal, with these environment variables.
 std::string on_a_terminal(const std::vector<std::pair<std::string, std::string>>& environment) {
   const TemporaryFolder folder;

@@ -107,6 +107,14 @@ TEST(Failure, OptionsThatDifferAreFoundBeforeAnyWork) {
   expect_found("choice of results", [](Arguments& a) { a.outputs.heads = heads; });
 }
 
+TEST(Failure, ARankThatCannotMakeTheCallFailsItForAll) {
+  const std::vector<std::string> texts = errors([&](Transport& transport) {
+    Arguments arguments(transport.rank());
+    transport.rank() == 3 ? fail(transport, "no such file") : arguments.forward(transport);
+  });
+  EXPECT_THAT(texts, Each("[ring] rank 3: no such file"));
+}
+
 // Fails in the middle: after so many pieces of work.
 class Failing : public Wrapped {
  public:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
-from torch._decomp import register_decomposition
+from torch._decomp import meta_table, register_decomposition
 
 from keel import _core
 from keel._attention import COUNTS
@@ -51,12 +51,12 @@ _ROWS: dict[str, tuple[Any, ...]] = {  # what checks it, its place as it is, its
     name: (_KINDS[option.kind][0], _PLACES.get((name, False)), _PLACES.get((name, True)))
     for name, option in TABLE.items()
 }
-_TENSORS = [i for i, argument in enumerate(ARGUMENTS) if argument.type == "Tensor?"]  # saved by autograd as such
+TENSORS = [i for i, argument in enumerate(ARGUMENTS) if argument.type == "Tensor?"]  # saved by autograd as such
 _DROPOUT, _SEED = _PLACES["dropout", False], _PLACES["seed", True]
 _OPTIONS = [argument.option for argument in ARGUMENTS]
 # The arguments that each gradient may be with respect to.
 _SOURCES: dict[str, list[str]] = {gradient: [gradient[1:]] for gradient in OF_TENSORS} | {
-    gradient: [ARGUMENTS[i].name for i in _TENSORS if TABLE[ARGUMENTS[i].option].gradient == gradient]
+    gradient: [ARGUMENTS[i].name for i in TENSORS if TABLE[ARGUMENTS[i].option].gradient == gradient]
     for gradient in OF_OPTIONS
 }
 
@@ -74,7 +74,7 @@ torch.library.define(
     f"-> ({', '.join('Tensor' for _ in Gradients._fields)})",
 )
 torch.library.define("keel::attention_weights", f"(Tensor q, Tensor k, Tensor v, {_SCHEMA}) -> Tensor")
-_INPUTS = [argument.name for argument in torch.ops.keel.attention.default._schema.arguments]
+INPUTS = [argument.name for argument in torch.ops.keel.attention.default._schema.arguments]
 
 
 def flatten(operation: str, options: Mapping[str, Any]) -> list[Any]:
@@ -95,11 +95,20 @@ def as_options(flat: Any) -> dict[str, Any]:
     return {name: value for name, value in zip(_OPTIONS, flat) if value is not None}
 
 
-def _given(flat: Any) -> dict[str, Any]:
+def given(flat: Any) -> dict[str, Any]:
     """The options as a dict, as the compiled part takes them."""
     options = as_options(flat)
     options["threads"] = torch.get_num_threads()
     return options
+
+
+def seed_of(flat: list[Any]) -> int:
+    return int(flat[_SEED]) if flat[_DROPOUT] else 0
+
+
+def set_seed(flat: list[Any], seed: int) -> None:
+    if flat[_DROPOUT]:
+        flat[_SEED] = torch.tensor([seed])
 
 
 def row_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -131,8 +140,19 @@ def _results(
     )
 
 
+def new_gradients(q: Tensor, k: Tensor, v: Tensor, flat: Any, needed: set[str]) -> dict[str, Tensor]:
+    """Memory for the gradients with respect to the inputs of these names."""
+    wanted = [not needed.isdisjoint(_SOURCES[gradient]) for gradient in Gradients._fields]
+    return _gradients(q, k, v, flat, wanted)
+
+
+def by_input(gradients: Mapping[str, Tensor], needed: Any) -> dict[str, Tensor]:
+    """Gradients by the names of the inputs that they are with respect to."""
+    return {source: gradients[name] for name in gradients for source in _SOURCES[name] if source in needed}
+
+
 def _gradients(q: Tensor, k: Tensor, v: Tensor, flat: Any, wanted: list[bool]) -> dict[str, Tensor]:
-    inputs = dict(zip(_INPUTS, (q, k, v, *flat)))
+    inputs = dict(zip(INPUTS, (q, k, v, *flat)))
     gradients = {}
     for name, want in zip(Gradients._fields, wanted):
         given = [inputs[source] for source in _SOURCES[name] if inputs[source] is not None]
@@ -158,7 +178,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Ten
     outputs = {"lse": lse}
     if statistics:
         outputs.update(zip((*STATISTICS, *COUNTS), (*rows.unbind(0), *counts.unbind(0))))
-    _core.attention(q, k, v, out, _given(options), outputs)
+    _core.attention(q, k, v, out, given(options), outputs)
     return results
 
 
@@ -175,7 +195,7 @@ def _empty_weights(q: Tensor, k: Tensor) -> Tensor:
 @torch.library.impl("keel::attention_weights", "CPU")
 def _attention_weights(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> Tensor:
     weights = _empty_weights(q, k)
-    _core.attention(q, k, v, empty_output(q, v), _given(options), {"weights": weights})
+    _core.attention(q, k, v, empty_output(q, v), given(options), {"weights": weights})
     return weights
 
 
@@ -190,7 +210,7 @@ def _attention_backward(dout: Tensor | None, dlse: Tensor | None, q: Tensor, k: 
     gradients = _gradients(q, k, v, options, wanted)
     if dout is None:
         dout = torch.zeros_like(out)
-    _core.attention_backward(q, k, v, out, lse, dout, dlse, _given(options), gradients)
+    _core.attention_backward(q, k, v, out, lse, dout, dlse, given(options), gradients)
     return _all_of(gradients, q)
 
 
@@ -208,8 +228,8 @@ def _all_of(gradients: dict[str, Tensor], q: Tensor) -> Any:
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     q, k, v, *options, _statistics, _out_dtype = inputs
     out, lse, rows, counts = output
-    ctx.save_for_backward(q, k, v, out, lse, *(options[i] for i in _TENSORS))
-    for i in _TENSORS:
+    ctx.save_for_backward(q, k, v, out, lse, *(options[i] for i in TENSORS))
+    for i in TENSORS:
         options[i] = None
     ctx.others = options
     ctx.mark_non_differentiable(rows, counts)
@@ -217,14 +237,14 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 
 def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None, *_: Any) -> tuple[Any, ...]:
-    results: dict[str, Tensor | None] = dict.fromkeys(_INPUTS)
+    results: dict[str, Tensor | None] = dict.fromkeys(INPUTS)
     if dout is None and dlse is None:
         return tuple(results.values())
     q, k, v, out, lse, *tensors = ctx.saved_tensors
     options = list(ctx.others)
-    for i, tensor in zip(_TENSORS, tensors):
+    for i, tensor in zip(TENSORS, tensors):
         options[i] = tensor
-    needed = {name for name, needs in zip(_INPUTS, ctx.needs_input_grad) if needs}
+    needed = {name for name, needs in zip(INPUTS, ctx.needs_input_grad) if needs}
     wanted = [not needed.isdisjoint(_SOURCES[gradient]) for gradient in Gradients._fields]
     gradients = attention_backward(dout, dlse, q, k, v, out, lse, *options, wanted)
     for name, gradient in zip(Gradients._fields, gradients):
@@ -310,9 +330,14 @@ def attention_weights(*inputs: Any) -> Any:
     return torch.ops.keel.attention_weights(*(x.detach() if isinstance(x, Tensor) else x for x in inputs))
 
 
+# Decompositions for torch.onnx.export, which asks for all there are. Fake tensors of symbolic sizes would take them
+# too, if there were no meta functions.
+meta_table[torch.ops.keel.attention.default] = _attention_fake
+meta_table[torch.ops.keel.attention_weights.default] = _attention_weights_fake
+
+
 @register_decomposition(torch.ops.keel.attention.default)
 def _attention_in_onnx(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    """For torch.onnx.export, which alone asks for the decompositions of others' operators."""
     *options, statistics, out_dtype = rest
     if statistics:
         _check.refuse("attention", "return_stats", "False in an ONNX export", True, NotImplementedError)

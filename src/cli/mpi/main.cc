@@ -2,11 +2,11 @@
 #include <mpi.h>
 
 #include <cstdio>
-#include <map>
-#include <memory>
+#include <functional>
 
 #include "cli/bench_ring.h"
 #include "cli/common/program.h"
+#include "cli/mpi/attend.h"
 #include "keel/mpi.h"
 
 namespace keel::cli {
@@ -60,6 +60,7 @@ int main(int argc, char** argv) {
     CLI::App app("Scaled dot-product attention over many processes.", "keel");
     prepare(app);
     app.require_subcommand(1);
+    add_mpi_attend(app);
     CLI::App* bench = app.add_subcommand("bench", "Speed on these machines");
     bench->require_subcommand(1);
     add_bench_ring(*bench, world);

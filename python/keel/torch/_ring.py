@@ -1,0 +1,212 @@
+"""Attention over the processes of a torch process group, under autograd."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from keel import _core
+from keel._options import Options, refuse_unknown, takes
+from keel._shard import shard
+from keel.torch import _name
+from keel.torch import _operator as operator
+from keel.torch._check import check_tensor, refuse
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+    from typing_extensions import Unpack
+
+_OPERATION = "ring_attention"
+_NAMES = tuple(Options.__annotations__)
+
+
+class _Transport:
+    """What keel._core calls to reach the other ranks of a group: bytes between addresses in memory."""
+
+    def __init__(self, group: Any) -> None:
+        self.group = group
+        self.rank = dist.get_rank(group)
+        self.size = dist.get_world_size(group)
+        self._open: dict[int, tuple[Any, Tensor]] = {}
+        self._last = 0
+
+    def isend(self, to: int, tag: int, address: int, size: int) -> int:
+        memory = _memory(address, size)
+        return self._keep(dist.isend(memory, group=self.group, tag=tag, group_dst=to), memory)
+
+    def irecv(self, source: int, tag: int, address: int, size: int) -> int:
+        memory = _memory(address, size)
+        return self._keep(dist.irecv(memory, group=self.group, tag=tag, group_src=source), memory)
+
+    def wait(self, request: int) -> None:
+        work, _ = self._open.pop(request)
+        work.wait()
+
+    def _keep(self, work: Any, memory: Tensor) -> int:
+        self._last += 1
+        self._open[self._last] = (work, memory)
+        return self._last
+
+
+def _memory(address: int, size: int) -> Tensor:
+    """`size` bytes at an address, as torch takes them."""
+    return torch.frombuffer((ctypes.c_uint8 * size).from_address(address), dtype=torch.uint8)
+
+
+class _RingAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, transport: _Transport, sharding: tuple[Any, ...], q: Tensor, k: Tensor, v: Tensor, *flat: Any) -> Any:
+        out = operator.empty_output(q, v)
+        lse = q.new_empty(q.shape[:-1], dtype=operator.row_dtype(q.dtype))
+        _core.ring_attention(transport, sharding, (q, k, v, out), operator.given(flat), {"lse": lse})
+        ctx.transport, ctx.sharding = transport, sharding
+        ctx.save_for_backward(q, k, v, out, lse, *(flat[i] for i in operator.TENSORS))
+        ctx.others = [None if i in operator.TENSORS else x for i, x in enumerate(flat)]
+        ctx.set_materialize_grads(False)
+        return out, lse
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> Any:
+        q, k, v, out, lse, *tensors = ctx.saved_tensors
+        flat = list(ctx.others)
+        for i, tensor in zip(operator.TENSORS, tensors):
+            flat[i] = tensor
+        # What one rank does all must do: dk and dv are sums over the queries of all ranks.
+        needed = [name for name, needs in zip(operator.INPUTS, ctx.needs_input_grad[2:]) if needs]
+        gradients = operator.new_gradients(q, k, v, flat, {*needed, "k", "v"})
+        dout = torch.zeros_like(out) if dout is None else dout
+        inputs = {"q": q, "k": k, "v": v, "out": out, "lse": lse, "dout": dout, "dlse": dlse}
+        _core.ring_attention_backward(ctx.transport, (*ctx.sharding, True), inputs, operator.given(flat), gradients)
+        results = operator.by_input(gradients, needed)
+        return None, None, *(results.get(name) for name in operator.INPUTS[: 3 + len(flat)])
+
+
+@takes(Options)
+def ring_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    group: Any = None,
+    layout: str = "zigzag",
+    mode: str = "ring",
+    n_q: int | None = None,
+    n_k: int | None = None,
+    return_lse: bool = False,
+    **options: Unpack[Options],
+) -> Any:
+    """`keel.torch.attention` of this rank's queries over the keys of all ranks of a process group (gloo, on CPUs).
+
+    Each rank passes its rows of q, k and v, those that keel.torch.shard(n, size, rank, layout) names, and gets its rows
+    of the output. All ranks make the same call, forward and backward; n_q and n_k, the rows of all ranks together, are
+    asked of them where they are left out. `mode` is "ring"; "ordered", whose results have the bits of a single process;
+    or "decode", for a few queries that every rank has, over divided keys, without gradients.
+
+    Options mean what they mean in keel.torch.attention: causal masks, windows, ALiBi and dropout follow the positions
+    in the whole sequence, lengths and offsets are the whole's, mask and bias have this rank's queries and all keys. The
+    gradients of sinks, scales and biases that ranks share are those of this rank's queries, to be summed over ranks
+    like those of any other parameter.
+
+    If a rank fails, all raise, and the message names it.
+    """
+    if not dist.is_initialized():
+        raise RuntimeError(f"[{_OPERATION}] group: expected torch.distributed to be initialised, got no process group")
+    transport = _Transport(group)
+    try:
+        flat = _checked(q, k, v, options)
+        mine = [q.shape[2], k.shape[2], *divmod(operator.seed_of(flat), 2**32)]
+    except Exception as error:
+        with contextlib.suppress(ValueError):  # the others', who learn it here; this rank's own says more
+            _core.ring_share(transport, [0.0] * 4, str(error))
+        raise
+    all_ranks = _core.ring_share(transport, [float(x) for x in mine])
+    operator.set_seed(flat, int(all_ranks[0][2]) * 2**32 + int(all_ranks[0][3]))  # rank 0's, for all
+    if n_q is None:
+        n_q = q.shape[2] if mode == "decode" else int(sum(each[0] for each in all_ranks))
+    if n_k is None:
+        n_k = int(sum(each[1] for each in all_ranks))
+    out, lse = _RingAttention.apply(transport, (n_q, n_k, layout, mode), q, k, v, *flat)
+    return (out, lse) if return_lse else out
+
+
+def _checked(q: Tensor, k: Tensor, v: Tensor, options: Any) -> list[Any]:
+    """The options as an operator takes them; an exception for a wrong argument."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        check_tensor(_OPERATION, name, x)
+        if x.dim() != 4:
+            refuse(_OPERATION, name, "4 dimensions (B, H, N, D)", x.dim())
+    for name in options:
+        if name not in _NAMES:
+            refuse_unknown(_OPERATION, name, _NAMES)
+    if options.get("origin") is not None:
+        refuse(_OPERATION, "origin", "none, as the layout says where rows stand", options["origin"])
+    return operator.flatten(_OPERATION, options)
+
+
+@contextlib.contextmanager
+def context_parallel(
+    mesh: DeviceMesh,
+    *,
+    buffers: Sequence[Tensor] | None = None,
+    buffer_seq_dims: Sequence[int] | None = None,
+    no_restore_buffers: set[Tensor] | None = None,
+    layout: str = "zigzag",
+) -> Iterator[None]:
+    """torch.distributed.tensor.experimental.context_parallel, on CPUs and for any length.
+
+    Within it each buffer (tokens, labels, positions) has this rank's rows along its sequence dimension, and
+    F.scaled_dot_product_attention attends over the rows of all ranks of the mesh's group. Afterwards the buffers are
+    what they were, but for `no_restore_buffers`. Buffers must be no parameters, and own their memory.
+    """
+    operation = "context_parallel"
+    buffers = list(buffers or ())
+    dimensions = list(buffer_seq_dims or ())
+    keep = set(no_restore_buffers or ())
+    if len(buffers) != len(dimensions):
+        refuse(operation, "buffer_seq_dims", f"one per buffer ({len(buffers)})", len(dimensions))
+    if any(not any(x is buffer for buffer in buffers) for x in keep):
+        refuse(operation, "no_restore_buffers", "some of `buffers`", "another tensor")
+    if getattr(mesh, "ndim", 1) != 1:
+        refuse(operation, "mesh", "1 dimension", mesh.ndim)
+    group = mesh.get_group()
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    originals = [buffer.detach().clone() for buffer in buffers]
+
+    def attend(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        if attn_mask is not None and is_causal:
+            refuse(operation, "attn_mask", "None with is_causal=True", "a mask")
+        if not enable_gqa and query.shape[1] != key.shape[1]:
+            refuse(operation, "key", f"{query.shape[1]} heads as in query, or enable_gqa=True", key.shape[1])
+        return ring_attention(
+            query, key, value, group=group, layout=layout, mask=attn_mask, dropout=dropout_p, causal=is_causal, scale=scale
+        )
+
+    with torch.no_grad():
+        for buffer, original, dimension in zip(buffers, originals, dimensions):
+            rows = [i for part in shard(buffer.shape[dimension], size, rank, layout) for i in part]
+            mine = original.index_select(dimension, torch.tensor(rows, dtype=torch.int64))
+            buffer.resize_(mine.shape).copy_(mine)
+    _name.put(attend)
+    try:
+        yield
+    finally:
+        _name.take_back(attend)
+        with torch.no_grad():
+            for buffer, original in zip(buffers, originals):
+                if not any(buffer is x for x in keep):
+                    buffer.resize_(original.shape).copy_(original)

@@ -1,0 +1,202 @@
+"""What each process of test_ring.py runs, under torchrun: ring_worker.py CASE."""
+
+import os
+import signal
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed.device_mesh import init_device_mesh
+
+import keel.torch
+from keel.torch import context_parallel, ring_attention, shard
+
+
+def my_rows(n, layout="zigzag"):
+    return torch.tensor([i for part in shard(n, dist.get_world_size(), dist.get_rank(), layout) for i in part], dtype=torch.int64)
+
+
+def whole(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def close(name, got, expected, limit):
+    error = (got - expected).abs().max().item() if got.numel() else 0.0
+    assert error <= limit, f"{name}: off by {error}"
+
+
+def gradients():
+    """Outputs and all gradients are those of one process that has everything."""
+    for layout, mode, causal, n in (("zigzag", "ring", True, 37), ("contiguous", "ordered", None, 20), ("zigzag", "ring", "bottom_right", 1)):
+        q, k, v = (whole(2, h, n, 8, seed=s).requires_grad_() for s, h in ((1, 4), (2, 2), (3, 2)))
+        sinks = whole(4, seed=4).requires_grad_()
+        scale = (0.3 + 0.1 * whole(1, 4, 1, seed=5)).detach().requires_grad_()
+        bias = whole(1, 1, n, n, seed=6).requires_grad_()
+        dout = whole(2, 4, n, 8, seed=7)
+        torch.manual_seed(dist.get_rank())  # each rank's own; the dropout is rank 0's
+        options = {"causal": causal, "scale": scale, "sinks": sinks}
+        expected = keel.torch.attention(q, k, v, bias=bias, **options)
+        want = torch.autograd.grad(expected, (q, k, v, sinks, scale, bias), dout)
+        rows = my_rows(n, layout)
+        mine = [x.detach()[:, :, rows].requires_grad_() for x in (q, k, v)]
+        own_bias = bias.detach()[:, :, rows].requires_grad_()
+        out = ring_attention(*mine, layout=layout, mode=mode, bias=own_bias, **options)
+        close("out", out, expected[:, :, rows], 1e-12)
+        got = torch.autograd.grad(out, (*mine, sinks, scale, own_bias), dout[:, :, rows])
+        for name, g, w in zip("qkv", got, want):
+            close(f"d{name}", g, w[:, :, rows], 1e-12)
+        close("dbias", got[5], want[5][:, :, rows], 1e-12)
+        for name, g, w in (("dsinks", got[3], want[3]), ("dscale", got[4], want[4])):
+            total = g.clone()
+            dist.all_reduce(total)
+            close(name, total, w, 1e-12)
+
+
+def dropout():
+    """All ranks drop what rank 0's seed says, in the positions of the whole."""
+    n = 30
+    q = whole(1, 2, n, 8, seed=1)
+    rows = my_rows(n)
+    torch.manual_seed(7 + dist.get_rank())
+    out = ring_attention(q[:, :, rows], q[:, :, rows], q[:, :, rows], dropout=0.4)
+    torch.manual_seed(7)
+    close("out", out, keel.torch.attention(q, q, q, dropout=0.4)[:, :, rows], 1e-12)
+
+
+class Gpt(torch.nn.Module):
+    def __init__(self, vocabulary=31, width=32, heads=4, layers=2, length=64):
+        super().__init__()
+        self.heads = heads
+        self.tokens, self.positions = torch.nn.Embedding(vocabulary, width), torch.nn.Embedding(length, width)
+        self.blocks = torch.nn.ModuleList(
+            torch.nn.ModuleDict({"qkv": torch.nn.Linear(width, 3 * width), "out": torch.nn.Linear(width, width),
+                                 "up": torch.nn.Linear(width, 4 * width), "down": torch.nn.Linear(4 * width, width)})
+            for _ in range(layers))
+        self.head = torch.nn.Linear(width, vocabulary)
+
+    def forward(self, tokens, positions):
+        x = self.tokens(tokens) + self.positions(positions)
+        for block in self.blocks:
+            y = F.layer_norm(x, x.shape[-1:])
+            q, k, v = (z.unflatten(-1, (self.heads, -1)).transpose(1, 2) for z in block["qkv"](y).chunk(3, -1))
+            x = x + block["out"](F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+            x = x + block["down"](F.gelu(block["up"](F.layer_norm(x, x.shape[-1:]))))
+        return self.head(x)
+
+
+def losses(model, logits_of, vocabulary, n, steps, mesh=None):
+    """The loss of each step; with a mesh, each rank has some rows, and gradients are summed over ranks."""
+    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    generator = torch.Generator().manual_seed(1)
+    curve = []
+    for _ in range(steps):
+        start = torch.randint(0, vocabulary, (2, 1), generator=generator)
+        tokens = (start + 3 * torch.arange(n + 1)) % vocabulary
+        noise = torch.rand(tokens.shape, generator=generator) < 0.1
+        tokens = torch.where(noise, torch.randint(0, vocabulary, tokens.shape, generator=generator), tokens)
+        inputs, labels = tokens[:, :-1].clone(), tokens[:, 1:].clone()
+        positions = torch.arange(n).repeat(2, 1)
+        visible = torch.ones(1, 1, n, n, dtype=torch.bool).tril()  # of which a rank has its own queries
+
+        def loss_of():
+            logits = logits_of(inputs, positions, visible)
+            return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum") / (2 * n)
+
+        optimiser.zero_grad()
+        if mesh is None:
+            loss = loss_of()
+            loss.backward()
+        else:
+            with context_parallel(mesh, buffers=[inputs, labels, positions, visible], buffer_seq_dims=[1, 1, 1, 2]):
+                loss = loss_of()
+                loss.backward()
+            assert inputs.shape == (2, n), "the buffers are restored"
+            for parameter in model.parameters():
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                dist.all_reduce(parameter.grad)
+            loss = loss.detach().clone()
+            dist.all_reduce(loss)
+        optimiser.step()
+        curve.append(loss.item())
+    return curve
+
+
+def same_curves(make, logits_of, vocabulary, n, steps):
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    curves = []
+    for where in (None, mesh):
+        torch.manual_seed(3)
+        model = make()
+        curves.append(losses(model, lambda *x, model=model: logits_of(model, *x), vocabulary, n, steps, where))
+    worst = max(abs(a - b) for a, b in zip(*curves))
+    assert curves[0][-1] < 0.8 * curves[0][0], f"it learns: {curves[0][0]} to {curves[0][-1]}"
+    assert worst <= 1e-5, f"curves differ by {worst}"
+    print(f"{steps} steps, loss {curves[0][0]:.3f} to {curves[0][-1]:.3f}, largest difference {worst:.2g}", flush=True)
+
+
+def gpt():
+    same_curves(Gpt, lambda model, x, p, _: model(x, p), 31, 63, 50)
+
+
+def llama():
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    def make():
+        config = LlamaConfig(vocab_size=31, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+                             num_key_value_heads=2, max_position_embeddings=128, attn_implementation="sdpa")
+        return LlamaForCausalLM(config)
+
+    def logits_of(model, tokens, positions, visible):
+        return model(input_ids=tokens, position_ids=positions, attention_mask=visible, use_cache=False).logits
+
+    same_curves(make, logits_of, 31, 63, 50)
+
+
+def refuse():
+    """A wrong argument of one rank, in Python's checks or in the library's, is raised by all."""
+    n, rank = 16, dist.get_rank()
+    q = whole(1, 1, len(my_rows(n)), 4)
+    for wrong, text in (({"causal": 5}, "rank 1"), ({"softcap": -1.0}, "rank 1"), ({"window": (3, 0)}, "rank 1")):
+        try:
+            ring_attention(q, q, q, **(wrong if rank == 1 else {}))
+        except (ValueError, TypeError, RuntimeError) as error:
+            assert rank == 1 or text in str(error), str(error)
+        else:
+            raise AssertionError(f"nothing was raised for {wrong}")
+    ring_attention(q, q, q)
+
+
+def kill():
+    """Rank 1 dies in a call; the others raise."""
+    n = 64
+    q = whole(1, 1, len(my_rows(n)), 4)
+    if dist.get_rank() == 1:
+        transport = keel.torch._ring._Transport
+        sent = []
+
+        def isend(self, *arguments, before=transport.isend):
+            sent.append(arguments)
+            if len(sent) == 4:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return before(self, *arguments)
+
+        transport.isend = isend
+    started = time.monotonic()
+    try:
+        for _ in range(10):
+            ring_attention(q, q, q)
+    except RuntimeError as error:
+        print(f"raised after {time.monotonic() - started:.1f} s: {error}", flush=True)
+        os._exit(0)
+    raise AssertionError("nothing was raised")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    globals()[sys.argv[1]]()
+    dist.barrier()
+    dist.destroy_process_group()
