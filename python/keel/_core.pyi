@@ -39,3 +39,27 @@ def merge(parts: Sequence[Mapping[str, Any]], out: object, outputs: Mapping[str,
 
 def describe(operation: str, name: str, array: object) -> tuple[str, list[int]]:
     """The dtype and the shape of an array."""
+
+def ring_attention(
+    transport: object,
+    sharding: tuple[Any, ...],
+    tensors: tuple[Any, ...],
+    options: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+) -> None:
+    """Attention of this rank's queries over the keys of all ranks."""
+
+def ring_attention_backward(
+    transport: object,
+    sharding: tuple[Any, ...],
+    inputs: Mapping[str, Any],
+    options: Mapping[str, Any],
+    gradients: Mapping[str, Any],
+) -> None:
+    """The gradients of this rank's rows."""
+
+def ring_share(transport: object, mine: Sequence[float], failure: str = "") -> list[list[float]]:
+    """The numbers of all ranks; raises on all of them where one gives a failure."""
+
+def shard(n: int, size: int, rank: int, layout: str) -> list[tuple[int, int]]:
+    """Which of n rows a rank has: [begin, end) of two stretches."""

@@ -1,12 +1,12 @@
 """Attention over the processes of an MPI communicator, for NumPy arrays: needs mpi4py.
 
-    mpirun -n 4 python program.py
+mpirun -n 4 python program.py
 
-    import keel.mpi
-    from mpi4py import MPI
+import keel.mpi
+from mpi4py import MPI
 
-    rows = keel.mpi.shard(n, MPI.COMM_WORLD.size, MPI.COMM_WORLD.rank)
-    out = keel.mpi.attention(q, k, v, comm=MPI.COMM_WORLD, causal=True)  # this rank's rows of each
+rows = keel.mpi.shard(n, MPI.COMM_WORLD.size, MPI.COMM_WORLD.rank)
+out = keel.mpi.attention(q, k, v, comm=MPI.COMM_WORLD, causal=True)  # this rank's rows of each
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def attention(
         for name, shape in (("q", q_shape), ("k", k_shape), ("v", v_shape)):
             if len(shape) != 4:
                 raise ValueError(f"[{_OPERATION}] {name}: expected 4 dimensions (B, H, N, D), got {len(shape)}")
-        options = {name: value for name, value in options.items() if value is not None}
-        prepare(_OPERATION, options)
+        given = {name: value for name, value in options.items() if value is not None}
+        prepare(_OPERATION, given)
     except Exception as error:
         try:
             _core.ring_share(transport, [0.0] * 2, str(error))
@@ -97,5 +97,5 @@ def attention(
     n_q = q_shape[2] if mode == "decode" else int(sum(each[0] for each in rows))
     n_k = int(sum(each[1] for each in rows))
     out, lse = maker.empty((*q_shape[:3], v_shape[3])), maker.row(q_shape[:3])
-    _core.ring_attention(transport, (n_q, n_k, layout, mode), (q, k, v, out), options, {"lse": lse})
+    _core.ring_attention(transport, (n_q, n_k, layout, mode), (q, k, v, out), given, {"lse": lse})
     return (out, lse) if return_lse else out

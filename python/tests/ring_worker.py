@@ -5,17 +5,18 @@ import signal
 import sys
 import time
 
+import keel.torch
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch.distributed.device_mesh import init_device_mesh
-
-import keel.torch
 from keel.torch import context_parallel, ring_attention, shard
+from torch.distributed.device_mesh import init_device_mesh
 
 
 def my_rows(n, layout="zigzag"):
-    return torch.tensor([i for part in shard(n, dist.get_world_size(), dist.get_rank(), layout) for i in part], dtype=torch.int64)
+    return torch.tensor(
+        [i for part in shard(n, dist.get_world_size(), dist.get_rank(), layout) for i in part], dtype=torch.int64
+    )
 
 
 def whole(*shape, seed=0, dtype=torch.float64):
@@ -29,7 +30,11 @@ def close(name, got, expected, limit):
 
 def gradients():
     """Outputs and all gradients are those of one process that has everything."""
-    for layout, mode, causal, n in (("zigzag", "ring", True, 37), ("contiguous", "ordered", None, 20), ("zigzag", "ring", "bottom_right", 1)):
+    for layout, mode, causal, n in (
+        ("zigzag", "ring", True, 37),
+        ("contiguous", "ordered", None, 20),
+        ("zigzag", "ring", "bottom_right", 1),
+    ):
         q, k, v = (whole(2, h, n, 8, seed=s).requires_grad_() for s, h in ((1, 4), (2, 2), (3, 2)))
         sinks = whole(4, seed=4).requires_grad_()
         scale = (0.3 + 0.1 * whole(1, 4, 1, seed=5)).detach().requires_grad_()
@@ -71,9 +76,16 @@ class Gpt(torch.nn.Module):
         self.heads = heads
         self.tokens, self.positions = torch.nn.Embedding(vocabulary, width), torch.nn.Embedding(length, width)
         self.blocks = torch.nn.ModuleList(
-            torch.nn.ModuleDict({"qkv": torch.nn.Linear(width, 3 * width), "out": torch.nn.Linear(width, width),
-                                 "up": torch.nn.Linear(width, 4 * width), "down": torch.nn.Linear(4 * width, width)})
-            for _ in range(layers))
+            torch.nn.ModuleDict(
+                {
+                    "qkv": torch.nn.Linear(width, 3 * width),
+                    "out": torch.nn.Linear(width, width),
+                    "up": torch.nn.Linear(width, 4 * width),
+                    "down": torch.nn.Linear(4 * width, width),
+                }
+            )
+            for _ in range(layers)
+        )
         self.head = torch.nn.Linear(width, vocabulary)
 
     def forward(self, tokens, positions):
@@ -145,8 +157,16 @@ def llama():
     from transformers import LlamaConfig, LlamaForCausalLM
 
     def make():
-        config = LlamaConfig(vocab_size=31, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-                             num_key_value_heads=2, max_position_embeddings=128, attn_implementation="sdpa")
+        config = LlamaConfig(
+            vocab_size=31,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=128,
+            attn_implementation="sdpa",
+        )
         return LlamaForCausalLM(config)
 
     def logits_of(model, tokens, positions, visible):

@@ -15,7 +15,11 @@ def test_results_are_those_of_one_process_and_errors_those_of_all():
     if mpirun is None:
         pytest.skip("mpirun was not found")
     worker = pathlib.Path(__file__).with_name("mpi_worker.py")
-    settings = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_mpi_yield_when_idle": "1"}
+    settings = {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_mpi_yield_when_idle": "1",
+    }
     ended = subprocess.run(
         [mpirun, "-n", "2", "--oversubscribe", sys.executable, "-B", worker],
         capture_output=True, text=True, timeout=120, env=os.environ | settings, check=False,

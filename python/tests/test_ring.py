@@ -12,7 +12,16 @@ WORKER = pathlib.Path(__file__).with_name("ring_worker.py")
 
 
 def torchrun(case, processes=2, seconds=240):
-    command = [sys.executable, "-B", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", WORKER, case]
+    command = [
+        sys.executable,
+        "-B",
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc-per-node={processes}",
+        WORKER,
+        case,
+    ]
     return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
 
 

@@ -61,7 +61,9 @@ def _memory(address: int, size: int) -> Tensor:
 
 class _RingAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, transport: _Transport, sharding: tuple[Any, ...], q: Tensor, k: Tensor, v: Tensor, *flat: Any) -> Any:
+    def forward(
+        ctx: Any, transport: _Transport, sharding: tuple[Any, ...], q: Tensor, k: Tensor, v: Tensor, *flat: Any
+    ) -> Any:
         out = operator.empty_output(q, v)
         lse = q.new_empty(q.shape[:-1], dtype=operator.row_dtype(q.dtype))
         _core.ring_attention(transport, sharding, (q, k, v, out), operator.given(flat), {"lse": lse})
@@ -131,7 +133,8 @@ def ring_attention(
         n_q = q.shape[2] if mode == "decode" else int(sum(each[0] for each in all_ranks))
     if n_k is None:
         n_k = int(sum(each[1] for each in all_ranks))
-    out, lse = _RingAttention.apply(transport, (n_q, n_k, layout, mode), q, k, v, *flat)
+    apply: Any = _RingAttention.apply
+    out, lse = apply(transport, (n_q, n_k, layout, mode), q, k, v, *flat)
     return (out, lse) if return_lse else out
 
 
@@ -192,9 +195,18 @@ def context_parallel(
             refuse(operation, "attn_mask", "None with is_causal=True", "a mask")
         if not enable_gqa and query.shape[1] != key.shape[1]:
             refuse(operation, "key", f"{query.shape[1]} heads as in query, or enable_gqa=True", key.shape[1])
-        return ring_attention(
-            query, key, value, group=group, layout=layout, mask=attn_mask, dropout=dropout_p, causal=is_causal, scale=scale
+        out: Tensor = ring_attention(
+            query,
+            key,
+            value,
+            group=group,
+            layout=layout,
+            mask=attn_mask,
+            dropout=dropout_p,
+            causal=is_causal,
+            scale=scale,
         )
+        return out
 
     with torch.no_grad():
         for buffer, original, dimension in zip(buffers, originals, dimensions):
