@@ -4,19 +4,13 @@
 #include "cpu/backward-inl.h"
 #include "cpu/forward-inl.h"
 #include "cpu/merge.h"
-#include "keel/error.h"
-#if __has_include("cpu/unit.h")
 #include "cpu/unit.h"
-#endif
+#include "keel/error.h"
 
 namespace keel::cpu {
 namespace {
 
-#if __has_include("cpu/unit.h")
 using Products = HWY_NAMESPACE::FmaProducts<float>;
-#else
-using Products = float;
-#endif
 
 // Highway 1.0.3 has no vectors of double on this target.
 [[noreturn]] void left_out(const char* what) {
@@ -29,9 +23,7 @@ ForwardKernel forward_kernel_f32(std::int64_t) { return HWY_NAMESPACE::MakeForwa
 BackwardKernel backward_kernel_f32(std::int64_t) { return HWY_NAMESPACE::MakeBackwardKernel<Products>(); }
 ForwardKernel forward_kernel_f64(std::int64_t) { left_out("f64"); }
 BackwardKernel backward_kernel_f64(std::int64_t) { left_out("f64"); }
-#if __has_include("cpu/unit.h")
 const UnitKernels& unit_kernels(MatrixUnit) { left_out("bf16"); }
-#endif
 void run_merge(const MergeCall&, std::int64_t, const MergeTasks&) { left_out("merge()"); }
 
 }  // namespace keel::cpu

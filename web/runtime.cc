@@ -19,7 +19,9 @@ const Machine& internal::machine() {
                                .own_threads = false,
                                .l1_bytes = 32 << 10,
                                .l2_bytes = 256 << 10,
-                               .l3_bytes = 4 << 20};
+                               .l3_bytes = 4 << 20,
+                               .units = {},
+                               .bf16_unit = {}};
   return browser;
 }
 
