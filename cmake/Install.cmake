@@ -24,14 +24,28 @@ if(KEEL_WITH_MPI)
   install(FILES include/keel/mpi.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/keel)
   install(TARGETS keel_mpi_library EXPORT keel INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 endif()
+# The program's manual page and its completions, as it prints them.
+function(keel_manual target page)
+  install(CODE "
+    file(MAKE_DIRECTORY \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_MANDIR}/man1)
+    execute_process(COMMAND \${CMAKE_COMMAND} -E env KEEL_COMMAND=keel $<TARGET_FILE:${target}> --man COMMAND_ERROR_IS_FATAL ANY
+      OUTPUT_FILE \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_MANDIR}/man1/${page}.1)")
+endfunction()
 if(KEEL_BUILD_CLI)
   install(TARGETS keel_program)
+  keel_manual(keel_program keel)
+  install(CODE "
+    set(folder \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+    file(MAKE_DIRECTORY \${folder})
+    execute_process(COMMAND $<TARGET_FILE:keel_program> --completion bash OUTPUT_FILE \${folder}/keel
+      COMMAND_ERROR_IS_FATAL ANY)")
   if(KEEL_WITH_MPI)
     install(TARGETS keel_mpi_program)
   endif()
 endif()
 if(KEEL_BUILD_LAB)
   install(TARGETS keel_lab_program)
+  keel_manual(keel_lab_program keel-lab)
 endif()
 
 install(EXPORT keel NAMESPACE keel:: FILE keelTargets.cmake DESTINATION ${package_dir})

@@ -99,7 +99,7 @@ case ${1:-} in
     wheel
     [[ $1 == test ]] || exec "$venv/bin/python" -B -m pytest -m deep
     # The tests in two processes, half in each.
-    half=(python/tests/test_torch_parity.py python/tests/test_transformers.py)
+    half=(python/tests/test_{torch_parity,transformers,architectures,onnx,types,site}.py)
     "$venv/bin/python" -B -m pytest "${half[@]}" >"$log" 2>&1 &
     others=0
     "$venv/bin/python" -B -m pytest "${half[@]/#/--ignore=}" || others=$?

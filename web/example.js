@@ -1,4 +1,4 @@
-// The worked example: X, W_Q, W_K, W_V → Q, K, V → scores → weights → output. Every number on the left can be changed; what
+// The worked example: X, W_Q, W_K, W_V → Q, K, V → scores → weights → output. Every number of X and the projections can be changed; what
 // changes with it is marked.
 "use strict";
 const Example = (() => {
@@ -67,7 +67,7 @@ const Example = (() => {
     });
     const step = (text, ...boxes) => element("div", { class: "step" }, element("p", { text }), element("div", { class: "matrices" }, ...boxes));
     place.append(element("div", {},
-      step("1. Three tokens (the rows of X) and three projections. Change any number.", ...Object.keys(GIVEN).map(editable)),
+      step("1. Three tokens, the rows of X, and three projections. Change any number.", ...Object.keys(GIVEN).map(editable)),
       element("p", { class: "under" }, divide, element("label", { for: "worked-scaled", text: " divide the scores by √d_k = √2 " }), reset)), element("div", {},
       step("2. Project: Q = X·W_Q, K = X·W_K, V = X·W_V. One row per token.", result("Q", "Q", HEAD, TOKENS * HEAD).box, result("K", "K", HEAD, TOKENS * HEAD).box, result("V", "V", HEAD, TOKENS * HEAD).box),
       step("3. Compare every query with every key, normalise each row, and average the values with it.", scores.box, result("A", "A = softmax(S)", TOKENS, TOKENS * TOKENS).box, result("O", "O = A·V", HEAD, TOKENS * HEAD).box)));

@@ -1,7 +1,5 @@
 // Trains a character GPT on a text file, on the CPU.
-//
-//   train_gpt TEXT [--layers 4] [--heads 4] [--d-model 128] [--context 128] [--batch 16] [--steps 1000] [--lr 1e-3]
-//             [--dropout 0] [--seed 1] [--checkpoint TEXT.safetensors] [--save-every 100] [--curve FILE]
+// train_gpt --help lists the options.
 //
 // Ctrl-C saves and stops; the same command continues from there, with the same result as one uninterrupted run. After
 // a crash it continues from the last checkpoint.
@@ -32,6 +30,30 @@ struct Arguments {
   std::int64_t save_every = 100;
   RunSettings run;
 };
+
+void print_help() {
+  const RunSettings run;
+  const Arguments all;
+  const auto line = [](const char* flag, const char* meaning, double standard) {
+    std::printf("  %-20s %s (%g)\n", flag, meaning, standard);
+  };
+  std::printf(
+      "Usage: train_gpt TEXT [OPTIONS]\n\nTrains a character GPT on the file TEXT, on the CPU. Ctrl-C saves and stops; "
+      "the same "
+      "command\ncontinues from there, with the same result as one uninterrupted run.\n\n");
+  line("--layers N", "blocks", static_cast<double>(run.layers));
+  line("--heads N", "heads of attention per block", static_cast<double>(run.heads));
+  line("--d-model N", "width, a multiple of the heads", static_cast<double>(run.d_model));
+  line("--context N", "characters that the model sees", static_cast<double>(run.context));
+  line("--batch N", "sequences per step", static_cast<double>(run.batch));
+  line("--steps N", "steps of training", static_cast<double>(run.steps));
+  line("--lr X", "learning rate", run.lr);
+  line("--dropout X", "of weights and layers", run.dropout);
+  line("--seed N", "of the random numbers", static_cast<double>(run.seed));
+  line("--save-every N", "steps between two checkpoints", static_cast<double>(all.save_every));
+  std::printf("  %-20s %s\n  %-20s %s\n", "--checkpoint FILE", "where the model is kept (TEXT.safetensors)",
+              "--curve FILE", "gets the loss of each step, one per line");
+}
 
 template <class T>
 T number(const std::string& name, const std::string& value) {
@@ -79,7 +101,7 @@ Arguments parse(int argc, char** argv) {
     if (++i == argc) throw std::invalid_argument(word + ": expected a value, got none");
     flag->second(word, argv[i]);
   }
-  if (a.text.empty()) throw std::invalid_argument("expected a text file; usage: train_gpt TEXT [--steps N] ...");
+  if (a.text.empty()) throw std::invalid_argument("expected a text file, got none (see train_gpt --help)");
   if (a.run.batch < 1) throw std::invalid_argument("--batch: expected at least 1, got 0");
   if (a.save_every < 1) throw std::invalid_argument("--save-every: expected at least 1, got 0");
   if (a.checkpoint.empty()) a.checkpoint = a.text + ".safetensors";
@@ -183,6 +205,12 @@ int fail(int status, const std::exception& error) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word != "--help" && word != "-h") continue;
+    print_help();
+    return 0;
+  }
   try {
     return train(parse(argc, argv));
   } catch (const Diverged& error) {

@@ -205,7 +205,7 @@ std::vector<Claim> claims_000() {
                     {"that answers stay at chance", percent(right.value) + " right", agrees(right, 1.0 / 16, kAbout)}},
                    {right, "right answers", true}, {.before = "stopping means "});
          j.measured += fmt::format("; {} of rows begin with a weight above 0.99", percent(rows.value));
-         if (at_least(rows, kOneHot) != Truth::yes)
+         if (at_least(rows, kOneHot) == Truth::no)
            j.verdict = {Ruling::undecided, "the block does not begin saturated"};
          return j;
        }},

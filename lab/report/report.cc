@@ -43,6 +43,13 @@ std::string section_html(const Record& record, const std::vector<Entry>& ledger)
                             escaped(record.result.settings), command(record));
 }
 
+// Six digits: more than a chart can show, and half the bytes.
+void round_numbers(Json& json) {
+  if (json.is_number_float()) json = std::stod(fmt::format("{:.6g}", json.get<double>()));
+  if (!json.is_structured()) return;
+  for (Json& part : json) round_numbers(part);
+}
+
 // What charts.js draws: every figure but the tables, by the id of its place.
 Json data_json(const std::vector<Record>& records) {
   Json data = Json::object();
@@ -54,6 +61,7 @@ Json data_json(const std::vector<Record>& records) {
       }
     }
   }
+  round_numbers(data);
   return data;
 }
 

@@ -140,9 +140,15 @@ Step training(const Run& run) {
           paragraph(run.says("And it tolerates less: its best learning rate at d_k = 64 is {0:.2g}, against {2:.2g}.",
                              {"ablation.raw.d64.lr", "ablation.scaled.d64.lr"})) +
           paragraph(
-              run.says("In the end it gets {1:.0f} % right (scaled {3:.0f} %): what the scaling buys here is speed and "
+              run.says("In the end it gets {1:.0f} % right (scaled {3:.0f} %): on this task the scaling buys speed and "
                        "room for the learning rate, not a model that would otherwise be impossible.",
-                       {"ablation.raw.d64.accuracy", "ablation.scaled.d64.accuracy"})),
+                       {"ablation.raw.d64.accuracy", "ablation.scaled.d64.accuracy"})) +
+          paragraph(
+              run.says("Where steps are limited, later means worse: with one budget for all, a translation model ends "
+                       "at {0:.0f} "
+                       "BLEU without the scaling and {2:.0f} with it at d_k = 64, at {4:.0f} and {6:.0f} at d_k = 256.",
+                       {"translate.dot-64.bleu", "translate.scaled-64.bleu", "translate.dot-256.bleu",
+                        "translate.scaled-256.bleu"})),
       chart_html(run, "ablation-loss-d64", "Loss at d_k = 64; the bands are the spread over seeds.")};
 }
 
@@ -211,10 +217,11 @@ std::string answer_html(const std::vector<Record>& records) {
                  {"saturation.raw.d64.n64.median", "saturation.scaled.d64.n64.median"}),
              "Softmax turns that into a single winner, and what is that certain learns little.") +
          " " +
-         either(run.says("Dividing by √d_k brings the variance from {0:.1f} back to {2:.2f}; a small transformer "
-                         "without it still "
-                         "learns, but takes {4:.1f} times the steps.",
-                         {"variance.unit.d64.var", "variance.unit.d64.scaled_var", "ablation.raw.d64.slower"}),
+         either(run.says("Dividing by √d_k brings the variance from {0:.1f} back to {2:.2f}; without it a small "
+                         "transformer takes "
+                         "{4:.1f} times the steps, and a translation model ends at {6:.0f} BLEU instead of {8:.0f}.",
+                         {"variance.unit.d64.var", "variance.unit.d64.scaled_var", "ablation.raw.d64.slower",
+                          "translate.dot-64.bleu", "translate.scaled-64.bleu"}),
                 "Dividing by √d_k keeps the spread the same for every d_k.");
 }
 

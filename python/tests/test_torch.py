@@ -255,6 +255,17 @@ def test_fully_masked_rows_are_zero_with_zero_gradients():
     assert torch.isfinite(q.grad).all() and torch.isfinite(k.grad).all()
 
 
+def test_what_a_mask_hides_cannot_leak():
+    q, k, v = qkv()
+    mask = torch.ones(7, 7, dtype=torch.bool)
+    mask[:, 5] = False
+    expected = sdpa(q, k, v, attn_mask=mask)
+    for x in (k, v):
+        x[:, :, 5] = float("nan")
+    assert torch.equal(sdpa(q, k, v, attn_mask=mask), expected)
+    assert F.scaled_dot_product_attention(q, k, v, attn_mask=mask).isnan().any()
+
+
 @pytest.mark.parametrize("kind", ["bool", "float", "padding"])
 @pytest.mark.parametrize("needs", [False, True])
 def test_a_mask_beside_is_causal_composes(kind, needs):

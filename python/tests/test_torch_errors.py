@@ -77,6 +77,12 @@ REFUSED = [
     ),
     ("mask_batch", dict(attn_mask=ones(2, 1, 4, 4)), ValueError, "broadcasts to (1, 2, 4, 4), got (2, 1, 4, 4)"),
     ("mask_rank", dict(attn_mask=ones(1, 1, 1, 4, 4)), ValueError, "broadcasts to (1, 2, 4, 4), got (1, 1, 1, 4, 4)"),
+    (
+        "head_size_0",
+        dict.fromkeys(("query", "key", "value"), ones(1, 2, 4, 0)),
+        ValueError,
+        "query: expected head sizes of at least 1, got 0 and 0 in value",
+    ),
     ("scale_nan", dict(scale=float("nan")), ValueError, "scale: expected a finite number, got nan"),
     ("causal_number", dict(is_causal=1), TypeError, "is_causal: expected a bool, got 1"),
     ("gqa_number", dict(enable_gqa=None), TypeError, "enable_gqa: expected a bool, got None"),

@@ -74,7 +74,10 @@ class Info {
     if (json_) {
       Json facts = {{"keel", version()},      {"cpu", m.cpu},           {"targets", m.targets},
                     {"threads", m.threads},   {"l1_bytes", m.l1_bytes}, {"l2_bytes", m.l2_bytes},
-                    {"l3_bytes", m.l3_bytes}, {"gpus", Json::array()}};
+                    {"l3_bytes", m.l3_bytes}, {"units", Json::array()}, {"gpus", Json::array()}};
+      for (const MatrixUnitState& unit : m.units) {
+        facts["units"].push_back({{"name", unit.name}, {"used", m.bf16_unit == unit.unit}, {"why_not", unit.why_not}});
+      }
       for (int i = 0; i < gpus; ++i) {
         const cuda::Gpu& gpu = cuda::gpu(i).gpu;
         facts["gpus"].push_back({{"name", gpu.name},
@@ -92,6 +95,12 @@ class Info {
     fmt::print("{} {}\n", bold(fmt::format("{:<10}", "threads")), m.threads);
     fmt::print("{} L1 {}, L2 {}, L3 {}\n", bold(fmt::format("{:<10}", "caches")), bytes_text(m.l1_bytes),
                bytes_text(m.l2_bytes), bytes_text(m.l3_bytes));
+    for (const MatrixUnitState& unit : m.units) {
+      fmt::print("{} {}{}\n", bold(fmt::format("{:<10}", "unit")), unit.name,
+                 !unit.why_not.empty()      ? ": not used (" + unit.why_not + ")"
+                 : m.bf16_unit == unit.unit ? ": multiplies bf16"
+                                            : ": not used (slower than another way on this CPU)");
+    }
     for (int i = 0; i < gpus; ++i) {
       const cuda::Gpu& gpu = cuda::gpu(i).gpu;
       fmt::print("{} {}, compute capability {}.{}, {} multiprocessors, {}\n", bold(fmt::format("{:<10}", "gpu")),

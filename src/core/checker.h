@@ -147,7 +147,8 @@ class Checker {
       refuse(name, ": expected elements within 2^60 bytes, got shape ", text_of(view.shape), " with strides ",
              text_of(view.strides));
     }
-    Memory& memory = memory_.emplace_back(name, layout, extent.span, written, nullptr);
+    memory_.push_back({name, layout, extent.span, written, nullptr});
+    Memory& memory = memory_.back();
     if (pointers_ == Pointers::ignored || is_empty(layout)) return memory;
     if (view.data == nullptr) refuse(name, ": expected a pointer to data of shape ", text_of(view.shape), ", got null");
     aligned(name, layout, view.dtype);

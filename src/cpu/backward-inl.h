@@ -26,6 +26,7 @@
 
 #include "cpu/backward.h"
 #include "cpu/backward_block-inl.h"
+#include "cpu/backward_keys-inl.h"
 #include "cpu/backward_prepare-inl.h"
 #include "cpu/backward_row-inl.h"
 #include "cpu/dropout-inl.h"
@@ -37,20 +38,26 @@ HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-template <class T>
-class BackwardRunner : BackwardBlock<T> {
+template <class P>
+class BackwardRunner : BackwardBlock<P> {
+  using T = typename P::T;
+  using Operand = typename P::Operand;
+
  public:
   BackwardRunner(const BackwardCall& call, const BackwardHead& head, std::byte* workspace)
-      : BackwardBlock<T>(call, head, workspace), dropout_(call.forward.dropout, call.forward.seed) {
-    std::fill_n(scratch_.ones, kRowTile, T{1});
+      : BackwardBlock<P>(call, head, workspace),
+        dropout_(call.forward.dropout, call.forward.seed),
+        dk_(f_.d_k, scratch_, scratch_.dk),
+        dv_(f_.d_v, scratch_, scratch_.dv) {
+    std::fill_n(scratch_.ones, RoundUp(call.tiles.row_block, P::kRowTile), T{1});
   }
 
   void Run(const BackwardTask& task) {
     const std::int64_t first = task.block * call_.tiles.key_block;
     const Range block = {first, std::min(first + call_.tiles.key_block, h_.k_len)};
     const std::int64_t keys = block.end - block.begin;
-    if (call_.dk) std::fill_n(scratch_.dk, TiledRows(keys) * scratch_.ldk, T{0});
-    if (call_.dv) std::fill_n(scratch_.dv, TiledRows(keys) * scratch_.ldv, T{0});
+    if (call_.dk) dk_.Clear(keys);
+    if (call_.dv) dv_.Clear(keys);
     // Blocks of rows from the last to the first, counted by position: under a window a block of keys then begins with
     // rows that the previous block does not see, and ends with those it shares with it. Rows after these see no
     // earlier block of keys, and rows before them no later one, so no task waits for what is left out. Blocks that a
@@ -90,10 +97,10 @@ class BackwardRunner : BackwardBlock<T> {
       const bool masked = memory_.numbers[r].top == static_cast<T>(-INFINITY);
       if (masked) std::fill_n(sums, memory_.ldq, T{0});
       if (call_.dscale) {
-        std::fill_n(scratch_.q, scratch_.columns_k, T{0});
-        if (!masked) LoadQuery(g, i, T{1}, scratch_.q);
+        std::fill_n(scratch_.two_rows, scratch_.columns_k, T{0});
+        if (!masked) LoadQuery(g, i, T{1}, scratch_.two_rows);
         static_cast<double*>(head_.dscale.data)[g * head_.dscale.head_stride + i * head_.dscale.row_stride] =
-            static_cast<double>(Dot(scratch_.q, sums, scratch_.columns_k));
+            static_cast<double>(Dot(scratch_.two_rows, sums, scratch_.columns_k));
       }
       if (call_.dq) {
         Write(call_.dq.dtype, head_.dq, g * head_.dq.head_stride + i * head_.dq.row_stride, f_.d_k,
@@ -103,27 +110,27 @@ class BackwardRunner : BackwardBlock<T> {
   }
 
  private:
-  using BackwardBlock<T>::call_;
-  using BackwardBlock<T>::dense_;
-  using BackwardBlock<T>::f_;
-  using BackwardBlock<T>::finite_q_;
-  using BackwardBlock<T>::h_;
-  using BackwardBlock<T>::head_;
-  using BackwardBlock<T>::memory_;
-  using BackwardBlock<T>::rows_;
-  using BackwardBlock<T>::scratch_;
-  using BackwardBlock<T>::BlockOf;
-  using BackwardBlock<T>::Computed;
-  using BackwardBlock<T>::FindKeys;
-  using BackwardBlock<T>::FindNeeded;
-  using BackwardBlock<T>::LoadQueries;
-  using BackwardBlock<T>::LoadQuery;
-  using BackwardBlock<T>::MultiplyPanels;
-  using BackwardBlock<T>::PackPanels;
-  using BackwardBlock<T>::PlaceOf;
-  using BackwardBlock<T>::QueriesTimesKeys;
-  using BackwardBlock<T>::ZeroTail;
-  using BackwardBlock<T>::nothing;
+  using BackwardBlock<P>::call_;
+  using BackwardBlock<P>::dense_;
+  using BackwardBlock<P>::f_;
+  using BackwardBlock<P>::finite_q_;
+  using BackwardBlock<P>::h_;
+  using BackwardBlock<P>::head_;
+  using BackwardBlock<P>::memory_;
+  using BackwardBlock<P>::rows_;
+  using BackwardBlock<P>::scratch_;
+  using BackwardBlock<P>::BlockOf;
+  using BackwardBlock<P>::Computed;
+  using BackwardBlock<P>::FindKeys;
+  using BackwardBlock<P>::FindNeeded;
+  using BackwardBlock<P>::LoadQueries;
+  using BackwardBlock<P>::LoadQuery;
+  using BackwardBlock<P>::MultiplyPanels;
+  using BackwardBlock<P>::PackPanels;
+  using BackwardBlock<P>::PlaceOf;
+  using BackwardBlock<P>::QueriesTimesKeys;
+  using BackwardBlock<P>::ZeroTail;
+  using BackwardBlock<P>::nothing;
 
   // A row of a gradient, factor · from: written, or added to what is there.
   void Write(DType dtype, const MutableRows& to, std::int64_t at, std::int64_t n, T factor, const T* from) const {
@@ -144,18 +151,21 @@ class BackwardRunner : BackwardBlock<T> {
   }
 
   void LoadGradients(std::int64_t r, std::int64_t rows) {
-    const std::int64_t ld = scratch_.ldv;
+    const std::int64_t ld = scratch_.ldo;
     RowPlace place = PlaceOf(r);
     for (std::int64_t x = 0; x < rows; ++x, ++place) {
-      T* const to = scratch_.dout + x * ld;
+      Operand* const to = scratch_.dout + x * ld;
       const bool masked = memory_.numbers[r + x].top == static_cast<T>(-INFINITY);
-      std::fill(to + (masked ? 0 : f_.d_v), to + scratch_.columns_v, T{0});
+      std::fill(to + (masked ? 0 : P::Steps(f_.d_v)), to + ld, Operand{});
       if (masked) continue;
-      LoadRow<T>(call_.dout.dtype, head_.dout.data, place.g * head_.dout.head_stride + place.i * head_.dout.row_stride,
-                 head_.dout.column_stride, f_.d_v, T{1}, to);
+      WithType<T>(call_.dout.dtype, [&](auto* type) {
+        P::LoadQuery(static_cast<decltype(type)>(head_.dout.data) + place.g * head_.dout.head_stride +
+                         place.i * head_.dout.row_stride,
+                     head_.dout.column_stride, f_.d_v, T{1}, to);
+      });
     }
     ZeroTail(scratch_.dout, rows, ld);
-    finite_dout_ = AllFinite(scratch_.dout, rows, scratch_.columns_v, ld);
+    finite_dout_ = P::AreFinite(scratch_.dout, rows, f_.d_v, ld);
   }
 
   void PackKeys(Range block) {
@@ -163,7 +173,7 @@ class BackwardRunner : BackwardBlock<T> {
     if (call_.needs_ds()) PackPanels(h_.v, block, f_.d_v, scratch_.v_panels);
     finite_k_ = true;
     if (call_.sums_dq()) {
-      finite_k_ = PackValues<T>(f_.dtype, h_.k, block.begin, block.end - block.begin, f_.d_k, scratch_.ldk, scratch_.k);
+      finite_k_ = P::PackValues(f_.dtype, h_.k, block, block.begin, f_.d_k, scratch_.ldk, scratch_.k);
     }
   }
 
@@ -176,7 +186,8 @@ class BackwardRunner : BackwardBlock<T> {
     };
     MultiplyPanels(QueriesTimesKeys(), rows, prefetch);  // pass 1
     if (call_.needs_ds()) {                              // pass 4: dp
-      MultiplyPanels({scratch_.dout, scratch_.ldv, scratch_.v_panels, f_.d_v, scratch_.t}, rows, nothing);
+      MultiplyPanels({scratch_.dout, scratch_.ldo, scratch_.v_panels, P::Steps(f_.d_v), nullptr, scratch_.t}, rows,
+                     nothing);
     }
     masked_ = false;
     RowPlace place = PlaceOf(r);
@@ -187,21 +198,23 @@ class BackwardRunner : BackwardBlock<T> {
       if (!computed.empty()) visible = TakeRow(memory_.numbers[r + x], BlockOf(x, place, block, computed), s, t);
       masked_ = masked_ || visible < keys;
       // The products below read whole tiles of keys.
-      const std::int64_t end = keys + kRowTile;
+      const std::int64_t end = P::kPairs ? RoundUp(keys, P::kKeyTile) : keys + kRowTile;
       std::fill(s, s + computed.begin, T{0});
       if (computed.end < end) std::fill(s + computed.end, s + end, T{0});
-      if (!call_.needs_ds()) continue;
-      std::fill(t, t + computed.begin, T{0});
-      if (computed.end < end) std::fill(t + computed.end, t + end, T{0});
+      if (call_.needs_ds()) {
+        std::fill(t, t + computed.begin, T{0});
+        if (computed.end < end) std::fill(t + computed.end, t + end, T{0});
+      }
+      if constexpr (P::kPairs) {
+        if (x % 2 == 1) RoundRows(x - 1, rows, keys);
+      }
+    }
+    if constexpr (P::kPairs) {
+      for (std::int64_t x = rows / 2 * 2; x < 2 * P::Steps(rows); x += 2) RoundRows(x, rows, keys);
     }
     FindRows(rows, block);
-    if (call_.dv) {  // pass 4
-      AddToKeys(r, rows, block,
-                {scratch_.s, scratch_.dout, scratch_.ldv, scratch_.columns_v, finite_dout_, scratch_.dv});
-    }
-    if (call_.dk) {  // pass 1'
-      AddToKeys(r, rows, block, {scratch_.t, scratch_.q, scratch_.ldk, scratch_.columns_k, finite_q_, scratch_.dk});
-    }
+    if (call_.dv) AddToKeys(r, rows, block, Values(rows), dv_);  // pass 4
+    if (call_.dk) AddToKeys(r, rows, block, Keys(rows), dk_);    // pass 1'
   }
 
   // Passes 2 and 3 of one row and back: s becomes what multiplies do in dv, t = dp becomes ds. Returns how many keys of
@@ -272,77 +285,97 @@ class BackwardRunner : BackwardBlock<T> {
 
   // The rows that see each tile of keys: all of them, except under a causal mask or a window.
   void FindRows(std::int64_t rows, Range block) {
-    for (std::int64_t y = 0; block.begin + y < block.end; y += kRowTile) {
-      Range& found = scratch_.rows[y / kRowTile];
+    for (std::int64_t y = 0; block.begin + y < block.end; y += P::kKeyTile) {
+      Range& found = scratch_.rows[y / P::kKeyTile];
       found = {0, rows};
-      const Range tile = {block.begin + y, block.begin + y + kRowTile};
+      const Range tile = {block.begin + y, block.begin + y + P::kKeyTile};
       while (found.begin < found.end && Clip(scratch_.keys[found.begin], tile).empty()) ++found.begin;
       while (found.begin < found.end && Clip(scratch_.keys[found.end - 1], tile).empty()) --found.end;
     }
   }
 
-  // to += weightsᵀ·values over the rows: dv from p and do, dk from ds and q. `values` stays in the first-level cache
-  // for all keys.
-  struct KeySums {
-    const T* weights;  // (rows, lds)
-    const T* values;   // (rows, ld)
-    std::int64_t ld, columns;
-    bool finite;  // all values
-    T* to;        // (keys, ld)
-  };
-  void AddToKeys(std::int64_t r, std::int64_t rows, Range block, const KeySums& x) {
-    const std::int64_t keys = block.end - block.begin, lds = scratch_.lds;
-    if (!x.finite && masked_) {  // a row must not touch what it does not see: 0·Inf is not 0
-      ForVisiblePairs(r, rows, block, [&](std::int64_t row, std::int64_t y) {
-        for (std::int64_t c = 0; c < x.columns; ++c) {
-          x.to[y * x.ld + c] += x.weights[row * lds + y] * x.values[row * x.ld + c];
-        }
-      });
-      return;
+  // Pairs: rounds p and ds of rows x and x + 1. Both in pairs of rows, for the sums over rows, take the place of the
+  // first row, ds times scale·log₂e as q is not; ds by rows, for the sums over keys, goes to its own place.
+  void RoundRows(std::int64_t x, std::int64_t rows, std::int64_t keys) {
+    const hn::ScalableTag<T> d;
+    const std::int64_t n = scratch_.lanes, lds = scratch_.lds, end = RoundUp(keys, P::kKeyTile);
+    T *const s = scratch_.s + x * lds, *const t = scratch_.t + x * lds;
+    for (std::int64_t row = std::max(x, rows); row < x + 2; ++row) {  // there is none
+      std::fill_n(scratch_.s + row * lds, end, T{0});
+      if (call_.needs_ds()) std::fill_n(scratch_.t + row * lds, end, T{0});
     }
-    ForColumns<T>(x.columns, [&](std::int64_t c, std::int64_t width) {
-      for (std::int64_t y = 0; y < keys; y += kRowTile) {
-        const Range seen = scratch_.rows[y / kRowTile];
-        if (seen.empty()) continue;
-        const Product<T> tile = {.rows = static_cast<int>(std::min<std::int64_t>(kRowTile, keys - y)),
-                                 .a = x.weights + seen.begin * lds + y,
-                                 .lda = lds,
-                                 .b = x.values + seen.begin * x.ld + c,
-                                 .ldb = x.ld,
-                                 .k = seen.end - seen.begin,
-                                 .alpha = scratch_.ones,
-                                 .c = x.to + y * x.ld + c,
-                                 .ldc = x.ld};
-        MultiplyMatrices<Into::kAdd, true>(tile, width);
+    if (call_.dv) {
+      for (std::int64_t y = 0; y < end; y += n) {
+        P::Round::StorePairs(d, hn::Load(d, s + y), hn::Load(d, s + lds + y), reinterpret_cast<Pair*>(s) + y);
       }
-    });
+    }
+    if (!call_.needs_ds()) return;
+    const auto even = hn::Set(d, x < rows ? scratch_.scale[x] : T{0});
+    const auto odd = hn::Set(d, x + 1 < rows ? scratch_.scale[x + 1] : T{0});
+    auto* const ds0 = reinterpret_cast<BFloat16*>(scratch_.ds + x * scratch_.ldds);
+    auto* const ds1 = reinterpret_cast<BFloat16*>(scratch_.ds + (x + 1) * scratch_.ldds);
+    for (std::int64_t y = 0; y < end; y += 2 * n) {
+      const auto a0 = hn::Load(d, t + y), a1 = hn::Load(d, t + y + n);
+      const auto b0 = hn::Load(d, t + lds + y), b1 = hn::Load(d, t + lds + y + n);
+      P::Round::Store(d, a0, a1, ds0 + y);
+      P::Round::Store(d, b0, b1, ds1 + y);
+      P::Round::StorePairs(d, hn::Mul(a0, even), hn::Mul(b0, odd), reinterpret_cast<Pair*>(t) + y);
+      P::Round::StorePairs(d, hn::Mul(a1, even), hn::Mul(b1, odd), reinterpret_cast<Pair*>(t) + y + n);
+    }
+  }
+
+  // What multiplies what in dv and dk.
+  KeyTerms<P> Values(std::int64_t rows) const {
+    if constexpr (P::kPairs) {
+      TransposePairs(scratch_.dout, scratch_.ldo, rows, f_.d_v, P::Steps(rows), scratch_.dout_columns,
+                     scratch_.ld_columns);
+    }
+    return {scratch_.s, scratch_.dout, scratch_.dout_columns, scratch_.ldo, finite_dout_};
+  }
+  KeyTerms<P> Keys(std::int64_t rows) const {
+    if constexpr (P::kPairs) {
+      TransposePairs(scratch_.q, scratch_.ldq, rows, f_.d_k, P::Steps(rows), scratch_.q_columns, scratch_.ld_columns);
+    }
+    return {scratch_.t, scratch_.q, scratch_.q_columns, scratch_.ldq, finite_q_};
+  }
+
+  void AddToKeys(std::int64_t r, std::int64_t rows, Range block, const KeyTerms<P>& terms, KeyGradients<P>& to) {
+    if (terms.finite || !masked_) return to.Add(terms, block.end - block.begin);
+    // A row must not touch what it does not see: 0·Inf is not 0.
+    ForVisiblePairs(r, rows, block, [&](std::int64_t x, std::int64_t y) { to.AddOne(terms, x, y); });
   }
 
   // Pass 1': the sums of dq += ds·k. A few columns of k at a time serve all rows, from the first-level cache if the
   // block's keys fit into it.
   void AddToQueries(std::int64_t r, std::int64_t rows, Range block) {
-    const std::int64_t lds = scratch_.lds, ld = scratch_.ldk, ldq = memory_.ldq, columns = scratch_.columns_k;
+    const std::int64_t ld = scratch_.ldk, ldq = memory_.ldq, columns = scratch_.columns_k;
     T* const to = memory_.dq + r * ldq;
+    const auto [ds, ldds] = [&] {
+      if constexpr (P::kPairs) return std::pair{static_cast<const Operand*>(scratch_.ds), scratch_.ldds};
+      if constexpr (!P::kPairs) return std::pair{static_cast<const Operand*>(scratch_.t), scratch_.lds};
+    }();
     if (!finite_k_ && masked_) {
-      ForVisiblePairs(r, rows, block, [&](std::int64_t x, std::int64_t y) {
-        for (std::int64_t c = 0; c < columns; ++c) to[x * ldq + c] += scratch_.t[x * lds + y] * scratch_.k[y * ld + c];
+      ForVisiblePairs(r, rows, block, [&, ds = ds, ldds = ldds](std::int64_t x, std::int64_t y) {
+        const T weight = P::At(ds + x * ldds, y);
+        for (std::int64_t c = 0; c < columns; ++c) to[x * ldq + c] += weight * P::Packed(scratch_.k, ld, y, c);
       });
       return;
     }
-    ForColumns<T>(columns, [&](std::int64_t c, std::int64_t width) {
-      for (std::int64_t x = 0; x < rows; x += kRowTile) {
-        const Range needed = scratch_.needed[x / kRowTile];
+    P::ForColumns(columns, [&, ds = ds, ldds = ldds](std::int64_t c, std::int64_t width) {
+      for (std::int64_t x = 0; x < rows; x += P::kRowTile) {
+        const Range needed = scratch_.needed[x / P::kRowTile];
         if (needed.empty()) continue;
-        const Product<T> tile = {.rows = static_cast<int>(std::min<std::int64_t>(kRowTile, rows - x)),
-                                 .a = scratch_.t + x * lds + needed.begin,
-                                 .lda = lds,
-                                 .b = scratch_.k + needed.begin * ld + c,
-                                 .ldb = ld,
-                                 .k = needed.end - needed.begin,
-                                 .alpha = scratch_.ones,
-                                 .c = to + x * ldq + c,
-                                 .ldc = ldq};
-        MultiplyMatrices<Into::kAdd, false>(tile, width);
+        const Range steps = P::StepsOf(needed);
+        const ProductOf<P> tile = {.rows = static_cast<int>(std::min<std::int64_t>(P::kRowTile, rows - x)),
+                                   .a = ds + x * ldds + steps.begin,
+                                   .lda = ldds,
+                                   .b = scratch_.k + steps.begin * ld + c,
+                                   .ldb = ld,
+                                   .k = steps.end - steps.begin,
+                                   .alpha = scratch_.ones,
+                                   .c = to + x * ldq + c,
+                                   .ldc = ldq};
+        P::template Multiply<Into::kAdd>(tile, width);
       }
     });
   }
@@ -360,38 +393,45 @@ class BackwardRunner : BackwardBlock<T> {
   }
 
   void WriteKeys(Range block) {
-    for (std::int64_t j = block.begin; j < block.end; ++j) {
-      const std::int64_t y = j - block.begin;
-      if (call_.dk) {  // q was multiplied by scale·log₂e
-        Write(call_.dk.dtype, head_.dk, j * head_.dk.row_stride, f_.d_k, static_cast<T>(kLn2),
-              scratch_.dk + y * scratch_.ldk);
+    const auto write = [&](const MutableStrided& gradient, const MutableRows& to, std::int64_t d, T factor,
+                           const KeyGradients<P>& sums) {
+      if (!gradient) return;
+      for (std::int64_t j = block.begin; j < block.end; ++j) {
+        Write(gradient.dtype, to, j * to.row_stride, d, factor, sums.Row(j - block.begin));
       }
-      if (call_.dv) {
-        Write(call_.dv.dtype, head_.dv, j * head_.dv.row_stride, f_.d_v, T{1}, scratch_.dv + y * scratch_.ldv);
-      }
-    }
+    };
+    write(call_.dk, head_.dk, f_.d_k, static_cast<T>(kLn2), dk_);  // q, or ds, was multiplied by scale·log₂e
+    write(call_.dv, head_.dv, f_.d_v, T{1}, dv_);
   }
 
   const Dropout dropout_;
+  KeyGradients<P> dk_, dv_;
   bool finite_k_ = true, finite_dout_ = true;
   bool masked_ = false;  // some row does not see some key of the block
 };
 
-template <class T>
+template <class P>
 BackwardKernel MakeBackwardKernel() {
+  using T = typename P::T;
   BackwardKernel kernel;
   kernel.panel_bytes = kTileVectors * static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()) * sizeof(T));
-  kernel.workspace_bytes = [](const BackwardCall& call) { return BackwardScratch<T>(call, nullptr).bytes; };
+  kernel.workspace_bytes = [](const BackwardCall& call) { return BackwardScratch<P>(call, nullptr).bytes; };
   kernel.head_bytes = [](const BackwardCall& call, std::int64_t rows) {
-    return HeadMemory<T>(call, rows, nullptr).bytes;
+    return HeadMemory<P>(call, rows, nullptr).bytes;
   };
   kernel.prepare = [](const BackwardCall& call, const BackwardHead& head, std::int64_t begin, std::int64_t end,
-                      std::byte* workspace) { BackwardPreparer<T>(call, head, workspace).Prepare(begin, end); };
+                      std::byte* workspace) {
+    P::Begin();
+    BackwardPreparer<P>(call, head, workspace).Prepare(begin, end);
+    P::End();
+  };
   kernel.run = [](const BackwardCall& call, const BackwardTask& task, std::byte* workspace) {
-    BackwardRunner<T>(call, *task.head, workspace).Run(task);
+    P::Begin();
+    BackwardRunner<P>(call, *task.head, workspace).Run(task);
+    P::End();
   };
   kernel.finish = [](const BackwardCall& call, const BackwardHead& head, std::int64_t begin, std::int64_t end,
-                     std::byte* workspace) { BackwardRunner<T>(call, head, workspace).Finish(begin, end); };
+                     std::byte* workspace) { BackwardRunner<P>(call, head, workspace).Finish(begin, end); };
   return kernel;
 }
 

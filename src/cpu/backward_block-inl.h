@@ -17,24 +17,29 @@
 #include "cpu/gemm-inl.h"
 #include "cpu/mask-inl.h"
 #include "cpu/pack-inl.h"
+#include "cpu/products-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows (rows, lda) times panels (d, panel): into c, rows lds apart.
-template <class T>
+// Rows (rows, lda) times panels (steps, panel), times a factor per row if they are given: into c, rows lds apart.
+template <class P>
 struct RowsTimesPanels {
-  const T* a;
+  const typename P::Operand* a;
   std::int64_t lda;
-  const T* panels;
-  std::int64_t d;
-  T* c;
+  const typename P::Operand* panels;
+  std::int64_t steps;
+  const typename P::T* factors;
+  typename P::T* c;
 };
 
-template <class T>
+template <class P>
 class BackwardBlock {
  protected:
+  using T = typename P::T;
+  using Operand = typename P::Operand;
+
   BackwardBlock(const BackwardCall& call, const BackwardHead& head, std::byte* workspace)
       : call_(call),
         f_(call.forward),
@@ -60,45 +65,50 @@ class BackwardBlock {
     for (std::int64_t x = 0; x < rows; ++x, ++place) scratch_.keys[x] = VisibleKeys(f_, h_, place.i);
   }
 
-  // Rows of zeros, which the last register tile reads.
-  void ZeroTail(T* rows_of, std::int64_t rows, std::int64_t ld) const {
-    std::fill(rows_of + rows * ld, rows_of + TiledRows(rows) * ld, T{0});
+  // Rows of zeros, which the last product reads.
+  void ZeroTail(Operand* rows_of, std::int64_t rows, std::int64_t ld) const {
+    std::fill(rows_of + rows * ld, rows_of + P::TiledRows(rows) * ld, Operand{});
   }
 
-  // The queries times scale·log₂e. Rows that see nothing become 0: their values must not meet a weight of 0.
+  // The queries, and scale·log₂e. Rows that see nothing become 0: their values must not meet a weight of 0.
   void LoadQueries(std::int64_t r, std::int64_t rows) {
-    const std::int64_t ld = scratch_.ldk;
+    const std::int64_t ld = scratch_.ldq;
     RowPlace place = PlaceOf(r);
     for (std::int64_t x = 0; x < rows; ++x, ++place) {
-      T* const to = scratch_.q + x * ld;
+      Operand* const to = scratch_.q + x * ld;
       const bool masked = scratch_.keys[x].empty() || memory_.numbers[r + x].top == static_cast<T>(-INFINITY);
-      std::fill(to + (masked ? 0 : f_.d_k), to + scratch_.columns_k, T{0});
+      scratch_.scale[x] = masked ? T{0} : static_cast<T>(ScaleOf(f_, h_, place.g, place.i) * kLog2E);
+      std::fill(to + (masked ? 0 : P::Steps(f_.d_k)), to + ld, Operand{});
       if (masked) continue;
-      LoadQuery(place.g, place.i, static_cast<T>(ScaleOf(f_, h_, place.g, place.i) * kLog2E), to);
+      WithType<T>(f_.dtype, [&](auto* type) {
+        P::LoadQuery(static_cast<decltype(type)>(h_.q.data) + place.g * h_.q.head_stride + place.i * h_.q.row_stride,
+                     h_.q.column_stride, f_.d_k, scratch_.scale[x], to);
+      });
     }
     ZeroTail(scratch_.q, rows, ld);
-    finite_q_ = AllFinite(scratch_.q, rows, scratch_.columns_k, ld);
+    finite_q_ = P::AreFinite(scratch_.q, rows, f_.d_k, ld) &&
+                std::all_of(scratch_.scale, scratch_.scale + rows, [](T x) { return std::isfinite(x); });
   }
 
-  void PackPanels(const Rows& from, Range block, std::int64_t d, T* to) {
+  void PackPanels(const Rows& from, Range block, std::int64_t d, Operand* to) {
     for (std::int64_t j = block.begin; j < block.end; j += scratch_.panel) {
-      PackPanel<T>(f_.dtype, from, j, std::min(scratch_.panel, block.end - j), d, scratch_.panel,
-                   to + (j - block.begin) * d);
+      P::PackPanel(f_.dtype, from, j, std::min(scratch_.panel, block.end - j), d, scratch_.panel,
+                   to + (j - block.begin) * P::Steps(d));
     }
   }
 
   // What each tile of rows sees of the block, counted from its first key.
   void FindNeeded(std::int64_t rows, Range block) {
-    for (std::int64_t x = 0; x < rows; x += kRowTile) {
-      const Range needed = NeededKeys(scratch_.keys + x, std::min<std::int64_t>(kRowTile, rows - x), block);
-      scratch_.needed[x / kRowTile] =
+    for (std::int64_t x = 0; x < rows; x += P::kRowTile) {
+      const Range needed = NeededKeys(scratch_.keys + x, std::min<std::int64_t>(P::kRowTile, rows - x), block);
+      scratch_.needed[x / P::kRowTile] =
           needed.empty() ? needed : Range{needed.begin - block.begin, needed.end - block.begin};
     }
   }
 
   // The whole panels that a row's tile computes.
   Range Computed(std::int64_t x) const {
-    const Range needed = scratch_.needed[x / kRowTile];
+    const Range needed = scratch_.needed[x / P::kRowTile];
     if (needed.empty()) return {0, 0};
     const std::int64_t width = scratch_.panel;
     return {needed.begin / width * width, RoundUp(needed.end, width)};
@@ -112,29 +122,35 @@ class BackwardBlock {
 
   // c = a·panels for what is needed: q·kᵀ and do·vᵀ. Calls before() for every tile of rows and keys.
   template <class Before>
-  void MultiplyPanels(const RowsTimesPanels<T>& x, std::int64_t rows, const Before& before) const {
+  void MultiplyPanels(const RowsTimesPanels<P>& x, std::int64_t rows, const Before& before) const {
     const std::int64_t width = scratch_.panel;
     for (std::int64_t y = 0; y < call_.tiles.key_block; y += width) {
-      for (std::int64_t r = 0; r < rows; r += kRowTile) {
-        const Range needed = scratch_.needed[r / kRowTile];
+      for (std::int64_t r = 0; r < rows; r += P::kRowTile) {
+        const Range needed = scratch_.needed[r / P::kRowTile];
         if (needed.end <= y || needed.begin >= y + width) continue;
-        const std::int64_t tile_rows = std::min<std::int64_t>(kRowTile, rows - r);
+        const std::int64_t tile_rows = std::min<std::int64_t>(P::kRowTile, rows - r);
         before(r, tile_rows, needed, y);
-        const Product<T> tile = {.rows = static_cast<int>(tile_rows),
-                                 .a = x.a + r * x.lda,
-                                 .lda = x.lda,
-                                 .b = x.panels + y * x.d,
-                                 .ldb = width,
-                                 .k = x.d,
-                                 .c = x.c + r * scratch_.lds + y,
-                                 .ldc = scratch_.lds};
-        MultiplyMatrices<Into::kSet, false>(tile, hwy::DivCeil(std::min(needed.end - y, width), scratch_.lanes));
+        const ProductOf<P> tile = {.rows = static_cast<int>(tile_rows),
+                                   .a = x.a + r * x.lda,
+                                   .lda = x.lda,
+                                   .b = x.panels + y * x.steps,
+                                   .ldb = width,
+                                   .k = x.steps,
+                                   .alpha = x.factors == nullptr ? nullptr : x.factors + r,
+                                   .c = x.c + r * scratch_.lds + y,
+                                   .ldc = scratch_.lds};
+        const std::int64_t columns = RoundUp(std::min(needed.end - y, width), scratch_.granule);
+        if (P::kScores == Into::kSet || x.factors == nullptr) {
+          P::template Multiply<Into::kSet>(tile, columns);
+        } else {
+          P::template Multiply<P::kScores>(tile, columns);
+        }
       }
     }
   }
 
-  RowsTimesPanels<T> QueriesTimesKeys() const {
-    return {scratch_.q, scratch_.ldk, scratch_.k_panels, f_.d_k, scratch_.s};
+  RowsTimesPanels<P> QueriesTimesKeys() const {
+    return {scratch_.q, scratch_.ldq, scratch_.k_panels, P::Steps(f_.d_k), scratch_.scale, scratch_.s};
   }
 
   const BackwardCall& call_;
@@ -142,8 +158,8 @@ class BackwardBlock {
   const BackwardHead& head_;
   const ForwardHead& h_;
   const std::int64_t rows_;
-  const BackwardScratch<T> scratch_;
-  const HeadMemory<T> memory_;
+  const BackwardScratch<P> scratch_;
+  const HeadMemory<P> memory_;
   const bool dense_;
   bool finite_q_ = true;
 };

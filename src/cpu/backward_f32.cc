@@ -8,7 +8,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
-BackwardKernel BackwardKernelF32() { return MakeBackwardKernel<float>(); }
+BackwardKernel BackwardKernelF32() { return MakeBackwardKernel<FmaProducts<float>>(); }
 }  // namespace keel::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -8,7 +8,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
-BackwardKernel BackwardKernelF64() { return MakeBackwardKernel<double>(); }
+BackwardKernel BackwardKernelF64() { return MakeBackwardKernel<FmaProducts<double>>(); }
 }  // namespace keel::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -25,11 +25,13 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <class T>
 constexpr T kTrustedLse = sizeof(T) == 4 ? 32 : 1000;
 
-template <class T>
-class BackwardPreparer : BackwardBlock<T> {
+template <class P>
+class BackwardPreparer : BackwardBlock<P> {
+  using T = typename P::T;
+
  public:
   BackwardPreparer(const BackwardCall& call, const BackwardHead& head, std::byte* workspace)
-      : BackwardBlock<T>(call, head, workspace) {}
+      : BackwardBlock<P>(call, head, workspace) {}
 
   // Each row's numbers, and 0 for its sums.
   void Prepare(std::int64_t row_begin, std::int64_t row_end) {
@@ -37,36 +39,36 @@ class BackwardPreparer : BackwardBlock<T> {
       PrepareBlock(r, std::min(call_.tiles.row_block, row_end - r));
     }
     if (!call_.sums_dq()) return;
-    const std::int64_t end = row_end == rows_ ? TiledRows(rows_) : row_end;
+    const std::int64_t end = row_end == rows_ ? P::TiledRows(rows_) : row_end;
     std::fill(memory_.dq + row_begin * memory_.ldq, memory_.dq + end * memory_.ldq, T{0});
   }
 
  private:
-  using BackwardBlock<T>::call_;
-  using BackwardBlock<T>::dense_;
-  using BackwardBlock<T>::f_;
-  using BackwardBlock<T>::h_;
-  using BackwardBlock<T>::head_;
-  using BackwardBlock<T>::memory_;
-  using BackwardBlock<T>::rows_;
-  using BackwardBlock<T>::scratch_;
-  using BackwardBlock<T>::BlockOf;
-  using BackwardBlock<T>::Computed;
-  using BackwardBlock<T>::FindKeys;
-  using BackwardBlock<T>::FindNeeded;
-  using BackwardBlock<T>::LoadQueries;
-  using BackwardBlock<T>::MultiplyPanels;
-  using BackwardBlock<T>::PackPanels;
-  using BackwardBlock<T>::PlaceOf;
-  using BackwardBlock<T>::QueriesTimesKeys;
-  using BackwardBlock<T>::RowValue;
-  using BackwardBlock<T>::nothing;
+  using BackwardBlock<P>::call_;
+  using BackwardBlock<P>::dense_;
+  using BackwardBlock<P>::f_;
+  using BackwardBlock<P>::h_;
+  using BackwardBlock<P>::head_;
+  using BackwardBlock<P>::memory_;
+  using BackwardBlock<P>::rows_;
+  using BackwardBlock<P>::scratch_;
+  using BackwardBlock<P>::BlockOf;
+  using BackwardBlock<P>::Computed;
+  using BackwardBlock<P>::FindKeys;
+  using BackwardBlock<P>::FindNeeded;
+  using BackwardBlock<P>::LoadQueries;
+  using BackwardBlock<P>::MultiplyPanels;
+  using BackwardBlock<P>::PackPanels;
+  using BackwardBlock<P>::PlaceOf;
+  using BackwardBlock<P>::QueriesTimesKeys;
+  using BackwardBlock<P>::RowValue;
+  using BackwardBlock<P>::nothing;
 
   // Prepare() for at most row_block rows.
   void PrepareBlock(std::int64_t r, std::int64_t rows) {
     FindKeys(r, rows);
-    T *const o = scratch_.dout, *const dout = o + scratch_.ldv;
-    std::fill_n(o, 2 * scratch_.ldv, T{0});
+    T *const o = scratch_.two_rows, *const dout = o + scratch_.columns_v;
+    std::fill_n(o, 2 * scratch_.columns_v, T{0});
     bool coarse = false;
     RowPlace place = PlaceOf(r);
     for (std::int64_t x = 0; x < rows; ++x, ++place) {
@@ -114,7 +116,8 @@ class BackwardPreparer : BackwardBlock<T> {
         const RowBlock row = BlockOf(x, PlaceOf(r + x), block, computed);
         T* const s = scratch_.s + x * scratch_.lds;
         MaskRow(f_, h_, dense_, row, scratch_.dense, s);
-        JoinBlock<T, false, false>(s, computed, false, MaxOfBlock(s, computed), scratch_.states[x]);
+        JoinBlock<FmaProducts<T>, false, false>(s, {computed, false, MaxOfBlock(s, computed), 1, s},
+                                                scratch_.states[x]);
       }
     }
     for (std::int64_t x = 0; x < rows; ++x) {

@@ -28,16 +28,16 @@ struct RowNumbers {
 };
 
 // A head's memory from prepare() to finish(). With a null address only the size counts.
-template <class T>
+template <class P>
 struct HeadMemory {
+  using T = typename P::T;
   RowNumbers<T>* numbers = nullptr;  // (rows)
   T* dq = nullptr;                   // (rows, ldq): Σ_j ds_ij k_j
   std::int64_t ldq = 0, bytes = 0;
 
   HeadMemory(const BackwardCall& call, std::int64_t rows, std::byte* memory) {
-    const auto lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
-    ldq = RoundUp(call.forward.d_k, lanes);
-    const std::int64_t padded = rows + kRowTile;
+    ldq = RoundUp(call.forward.d_k, P::ColumnGranule());
+    const std::int64_t padded = rows + P::kRowTile;
     numbers = reinterpret_cast<RowNumbers<T>*>(memory);
     bytes = AlignUp(padded * static_cast<std::int64_t>(sizeof(RowNumbers<T>)));
     dq = reinterpret_cast<T*>(At(memory, bytes));
@@ -46,59 +46,86 @@ struct HeadMemory {
 };
 
 // A thread's scratch memory. With a null workspace only the size counts.
-template <class T>
+template <class P>
 struct BackwardScratch {
-  std::int64_t lanes, panel, row_tiles;
-  std::int64_t columns_k, columns_v;  // d_k and d_v as whole vectors
+  using T = typename P::T;
+  using Operand = typename P::Operand;
+  std::int64_t lanes, panel, granule, row_tiles;
+  std::int64_t columns_k, columns_v;  // d_k and d_v rounded up to the granule
   std::int64_t ldk, ldv, lds;         // elements per row
-  T *k_panels, *v_panels;             // (key_block / panel, d, panel)
-  T *k, *dk, *dv;                     // (key_block, ldk or ldv)
-  T *q, *dout;                        // (row_block, ldk or ldv), q times scale·log₂e
+  std::int64_t ldq, ldo;              // operands per row of q and do
+  Operand *k_panels, *v_panels;       // (key_block / panel, steps, panel)
+  Operand* k;                         // (steps, ldk)
+  T *dk, *dv;                         // as KeyGradients keeps them
+  Operand *q, *dout;                  // (row_block, ldq or ldo), q times scale·log₂e unless they are pairs
+  T* scale;                           // (row_block) scale·log₂e
   T *s, *t;                           // (row_block, lds): scores, then weights; dp, then ds
-  T *ones, *slope, *kept;             // ones: (kRowTile); the softcap's slope and dropout's multipliers of a row
+  T *ones, *slope, *kept;             // ones: (row_block); the softcap's slope and dropout's multipliers of a row
+  T* two_rows;                        // of d_k or d_v columns
+  T* key_rows = nullptr;              // for pairs: a few rows of dk or dv
   Range* keys;                        // (row_block) what a row sees of all keys
   Range* needed;                      // (row_tiles) keys of the block that a tile of rows sees
-  Range* rows;                        // (key_block / kRowTile) rows that see a tile of keys
+  Range* rows;                        // (key_block / kKeyTile) rows that see a tile of keys
   RowState<T>* states;                // (row_block)
   DenseScratch<T> dense;
+  // For pairs alone: ds by rows, and the columns of q and do.
+  Operand *ds = nullptr, *q_columns = nullptr, *dout_columns = nullptr;  // (row_block, lds / 2), (d, ld_columns) twice
+  std::int64_t ldds = 0, ld_columns = 0;
   std::int64_t bytes = 0;
 
   BackwardScratch(const BackwardCall& call, std::byte* workspace) {
     const Call& f = call.forward;
     lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
-    panel = kTileVectors * lanes;
-    const std::int64_t block_rows = RoundUp(call.tiles.row_block, kRowTile),
+    panel = P::PanelKeys();
+    granule = P::ColumnGranule();
+    const std::int64_t block_rows = RoundUp(call.tiles.row_block, P::kRowTile),
                        block_keys = RoundUp(call.tiles.key_block, panel);
     const std::int64_t padded_keys = block_keys + kRowTile;
-    row_tiles = block_rows / kRowTile;
+    row_tiles = block_rows / P::kRowTile;
     // A product reads a few columns of all rows at a time. Rows a power of two apart would have them collide in the
     // first-level cache, so a row takes an odd number of lines.
     const std::int64_t line = std::max<std::int64_t>(lanes, 64 / static_cast<std::int64_t>(sizeof(T)));
     const auto odd = [&](std::int64_t columns) { return (RoundUp(columns, line) / line | 1) * line; };
-    columns_k = RoundUp(f.d_k, lanes);
-    columns_v = RoundUp(f.d_v, lanes);
+    columns_k = RoundUp(f.d_k, granule);
+    columns_v = RoundUp(f.d_v, granule);
     ldk = odd(columns_k);
     ldv = odd(columns_v);
+    ldq = odd(P::Steps(f.d_k));
+    ldo = odd(P::Steps(f.d_v));
     lds = RoundUp(padded_keys, lanes) + lanes;  // not a power of two, which would collide in the first-level cache
     const auto take = [&]<class U>(U*& pointer, std::int64_t count) {
       pointer = reinterpret_cast<U*>(At(workspace, bytes));
       bytes += AlignUp(count * static_cast<std::int64_t>(sizeof(U)));
     };
-    take(k_panels, block_keys * f.d_k);
-    take(v_panels, block_keys * f.d_v);
-    take(k, block_keys * ldk);
-    take(dk, padded_keys * ldk);
-    take(dv, padded_keys * ldv);
-    take(q, block_rows * ldk);
-    take(dout, block_rows * ldv);
+    take(k_panels, block_keys * P::Steps(f.d_k));
+    take(v_panels, block_keys * P::Steps(f.d_v));
+    take(k, P::Steps(block_keys) * ldk);
+    if constexpr (P::kPairs) {
+      const std::int64_t rows_k = RoundUp(P::TiledRows(f.d_k), granule), rows_v = RoundUp(P::TiledRows(f.d_v), granule);
+      ldds = odd(P::Steps(block_keys));
+      ld_columns = odd(P::Steps(block_rows));
+      take(dk, rows_k * lds);
+      take(dv, rows_v * lds);
+      take(ds, block_rows * ldds);
+      take(q_columns, rows_k * ld_columns);
+      take(dout_columns, rows_v * ld_columns);
+    } else {
+      take(dk, padded_keys * ldk);
+      take(dv, padded_keys * ldv);
+    }
+    take(q, block_rows * ldq);
+    take(dout, block_rows * ldo);
+    take(scale, block_rows);
     take(s, block_rows * lds);
     take(t, block_rows * lds);
-    take(ones, kRowTile);
+    take(ones, block_rows);
     take(slope, lds);
     take(kept, lds);
+    take(two_rows, 2 * std::max(columns_k, columns_v));
+    if (P::kPairs) take(key_rows, kTileColumns<T, T> * std::max(columns_k, columns_v));
     take(keys, block_rows);
     take(needed, row_tiles);
-    take(rows, padded_keys / kRowTile + 1);
+    take(rows, padded_keys / P::kKeyTile + 1);
     take(states, block_rows);
     take(dense.bias, block_keys);
     take(dense.mask, block_keys + HWY_MAX_BYTES);

@@ -18,26 +18,29 @@ HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Writes one row's statistics; `max` is the largest score without the sink, all scores in units of log 2.
+// Writes one row's statistics; `max` is the largest score without the sink, all scores in units of log 2. Logarithms
+// and powers are in T: in float they are as accurate as l, and for short rows those in double would show.
 template <class T>
 HWY_INLINE void WriteStatistics(const ForwardHead& head, std::int64_t g, std::int64_t i, const RowState<T>& state,
-                                double max, double lse) {
+                                T max) {
   const auto put = [&](const MutableRows& to, double value) {
     if (to.data != nullptr) static_cast<T*>(to.data)[g * to.head_stride + i * to.row_stride] = static_cast<T>(value);
   };
   const bool masked = state.visible == 0;
-  put(head.lse, lse * kLn2);
-  put(head.max_logit, max * kLn2);
+  const bool needs_log = head.lse.data != nullptr || head.entropy.data != nullptr;
+  const double log_l = needs_log && !masked ? static_cast<double>(std::log2(state.l)) : 0.0;
+  put(head.lse, masked ? -INFINITY : state.l == 0 ? NAN : (static_cast<double>(state.m) + log_l) * kLn2);
+  put(head.max_logit, static_cast<double>(max) * kLn2);
   if (head.max_weight.data != nullptr) {  // not from lse, which cannot represent log l next to a score of −1e30
-    put(head.max_weight, masked ? 0.0 : std::exp2(max - static_cast<double>(state.m)) / static_cast<double>(state.l));
+    put(head.max_weight, masked ? 0.0 : (max == state.m ? T{1} : std::exp2(max - state.m)) / state.l);
   }
   if (head.entropy.data != nullptr) {
     // H = ln l − w/l; rounding can leave it slightly below 0
-    const double entropy = (std::log2(static_cast<double>(state.l)) - static_cast<double>(state.w) / state.l) * kLn2;
+    const double entropy = (log_l - static_cast<double>(state.w / state.l)) * kLn2;
     put(head.entropy, masked ? 0.0 : entropy < 0 ? 0.0 : entropy);
   }
   if (head.logit_mean.data != nullptr || head.logit_var.data != nullptr) {
-    const bool undefined = !masked && !(max > -INFINITY);  // a NaN, or nothing but −inf by arithmetic
+    const bool undefined = !masked && !(max > static_cast<T>(-INFINITY));  // a NaN, or nothing but −inf by arithmetic
     const bool none = state.counted == 0;
     put(head.logit_mean, undefined ? NAN : none ? 0.0 : state.mean * kLn2);
     put(head.logit_var, undefined ? NAN : none ? 0.0 : state.squares / state.counted * kLn2 * kLn2);
@@ -79,11 +82,8 @@ HWY_INLINE T FinishRow(const Call& call, const ForwardHead& head, const RowPlace
   if (head.sinks.data != nullptr && state.visible > 0) factor = JoinSink(SinkOf<T>(call, head, place.g), state);
   const bool masked = state.visible == 0;
   if (reports) {
-    const double max = undefined ? NAN : m;
-    const double lse = masked         ? -INFINITY
-                       : state.l == 0 ? NAN
-                                      : static_cast<double>(state.m) + std::log2(static_cast<double>(state.l));
-    WriteStatistics(head, place.g, place.i, state, masked ? -INFINITY : max, lse);
+    const T max = undefined ? static_cast<T>(NAN) : m;
+    WriteStatistics(head, place.g, place.i, state, masked ? static_cast<T>(-INFINITY) : max);
     if (head.m.data != nullptr) NoteNorm(head, place, state);
   }
   // A row whose visible scores are all −inf has l = 0: 0/0.

@@ -39,9 +39,15 @@ HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-template <class T, bool kEntropy, bool kMoments>
+// Scores up to this are scaled late. In s·scale − m, rounded once, the product is not: where m is the largest score,
+// the difference is not 0 but the rounding of m, 4e-6 here.
+constexpr double kLateScores = 64;
+
+template <class P, bool kEntropy, bool kMoments>
 class ForwardTaskRunner {
  public:
+  using T = typename P::T;
+
   ForwardTaskRunner(const ForwardCall& call, const ForwardTask& task, std::byte* workspace)
       : call_(call),
         task_(task),
@@ -66,9 +72,14 @@ class ForwardTaskRunner {
     for (std::int64_t chunk = task_.chunk_begin; chunk < task_.chunk_end; ++chunk) {
       const bool first = chunk == task_.chunk_begin;
       const States<T>& states = first ? scratch_.total : scratch_.chunk;
-      const Range keys = Clip({chunk * tiles.key_chunk, (chunk + 1) * tiles.key_chunk}, all_keys_);
+      const Range whole = Clip({chunk * tiles.key_chunk, (chunk + 1) * tiles.key_chunk}, all_keys_);
+      const Range keys = Clip(whole, {task_.key_begin, task_.key_end});
       if (!first && keys.empty()) continue;
-      Reset(states, rows_, scratch_.ldv);
+      if (task_.resumes) {
+        Restore(task_.partial, rows_, scratch_.ldv, states);
+      } else {
+        Reset(states, rows_, scratch_.ldv);
+      }
       for (std::int64_t j = keys.begin / tiles.key_block * tiles.key_block; j < keys.end; j += tiles.key_block) {
         TakeBlock(Clip({j, j + tiles.key_block}, keys), j, states);
       }
@@ -85,34 +96,53 @@ class ForwardTaskRunner {
  private:
   void TakeBlock(Range block, std::int64_t first, const States<T>& states) {
     std::fill_n(scratch_.packed, scratch_.panels, std::uint8_t{0});
-    ValueSums<T> values(call_, task_, scratch_, {block, first, states, finishing_});
-    for (std::int64_t r = 0; r < rows_; r += kStripRows) {
+    ValueSums<P> values(call_, task_, scratch_, {block, first, states, finishing_});
+    for (std::int64_t r = 0; r < rows_; r += P::kStripRows) {
       const Strip strip = scores_.StripOf(r, block, first);
       const auto& [_, rows, needed, tile] = strip;
       if (needed.empty()) {
         if (finishing_) values.WriteZeros(strip);
         continue;
       }
-      const Range computed = scores_.Score(strip, first);  // pass 1
+      const bool late = scores_.ScalesLate();
+      const Range computed = scores_.Score(strip, first, late);  // pass 1
       bool masked = false;
-      std::int64_t visible[kStripRows];
-      T top[kStripRows];
+      std::int64_t visible[P::kStripRows];
+      T top[P::kStripRows], scale[P::kStripRows];
       RowPlace place = scores_.PlaceOf(r);
       for (std::int64_t x = 0; x < rows; ++x, ++place) {
         T* const s = scratch_.s + x * scratch_.lds;
+        scale[x] = late ? scratch_.scale[r + x] : T{1};
+        if (late && !(scale[x] > 0 && scale[x] < static_cast<T>(INFINITY))) {  // the largest must stay so
+          scores_.ScaleRow(r + x, computed, s, s);
+          scale[x] = 1;
+        }
         const RowBlock row = scores_.BlockOf(r + x, place, block, first, computed);
-        visible[x] = scores_.Mask(row, s);  // pass 2
-        top[x] = MaxOfBlock(s, computed);   // has latency: all rows first
+        visible[x] = scores_.Mask(row, s);            // pass 2
+        top[x] = MaxOfBlock(s, computed) * scale[x];  // has latency: all rows first
         masked = masked || visible[x] < needed.end - needed.begin;
       }
       for (std::int64_t x = 0; x < rows; ++x) {
         T* const s = scratch_.s + x * scratch_.lds;
         RowState<T>& state = states.rows[r + x];
-        const bool whole = visible[x] == call_.tiles.key_block;
-        scratch_.factor[x] = JoinBlock<T, kEntropy, kMoments>(s, computed, whole, top[x], state);  // pass 3
+        if (P::kLateScale && scale[x] != 1 && !(std::abs(top[x]) <= kLateScores)) {
+          scores_.ScaleRow(r + x, computed, s, s);
+          scale[x] = 1;
+        }
+        BlockOfScores<T> scores = {computed, visible[x] == call_.tiles.key_block, top[x], scale[x], s};
         state.visible += visible[x];
-        if (call_.dropout > 0) {
+        if constexpr (kMoments && P::kLateScale) {
+          if (scale[x] != 1) {
+            scores_.ScaleRow(r + x, computed, s, scratch_.row_s);
+            scores.scaled = scratch_.row_s;
+          }
+        }
+        if (call_.dropout == 0) {
+          scratch_.factor[x] = JoinBlock<P, kEntropy, kMoments>(s, scores, state);  // pass 3
+        } else {
+          scratch_.factor[x] = JoinBlock<FmaProducts<T>, kEntropy, kMoments>(s, scores, state);
           ApplyDropout<T>(dropout_, head_, scores_.BlockOf(r + x, scores_.PlaceOf(r + x), block, first, computed), s);
+          P::RoundWeights(computed, s);
         }
       }
       values.Add(strip, masked);  // pass 4
@@ -131,7 +161,7 @@ class ForwardTaskRunner {
       const Range block = Clip({j, j + call_.tiles.key_block}, all_keys_);
       if (block.empty()) continue;
       std::fill_n(scratch_.packed, scratch_.panels, std::uint8_t{0});
-      for (std::int64_t r = 0; r < rows_; r += kStripRows) {
+      for (std::int64_t r = 0; r < rows_; r += P::kStripRows) {
         const Strip strip = scores_.StripOf(r, block, j);
         if (strip.needed.empty()) continue;
         const Range computed = scores_.Score(strip, j);
@@ -178,24 +208,31 @@ class ForwardTaskRunner {
   const ForwardTask& task_;
   const ForwardHead& head_;
   const std::int64_t rows_;
-  const Scratch<T> scratch_;
-  const ScoreRows<T> scores_;
+  const Scratch<P> scratch_;
+  const ScoreRows<P> scores_;
   const Range all_keys_;
   const Dropout dropout_;
   bool finishing_ = false;  // one block has all the keys: rows are written with it
 };
 
-template <class T>
+template <class P>
 void RunForward(const ForwardCall& call, const ForwardTask& task, std::byte* workspace) {
-  if (call.keeps_moments) return ForwardTaskRunner<T, true, true>(call, task, workspace).Run();
-  if (call.keeps_entropy) return ForwardTaskRunner<T, true, false>(call, task, workspace).Run();
-  ForwardTaskRunner<T, false, false>(call, task, workspace).Run();
+  P::Begin();
+  if (call.keeps_moments) {
+    ForwardTaskRunner<P, true, true>(call, task, workspace).Run();
+  } else if (call.keeps_entropy) {
+    ForwardTaskRunner<P, true, false>(call, task, workspace).Run();
+  } else {
+    ForwardTaskRunner<P, false, false>(call, task, workspace).Run();
+  }
+  P::End();
 }
 
-template <class T>
+template <class P>
 void FinishSplit(const ForwardCall& call, const ForwardTask& task, std::int64_t chunks, std::int64_t stride,
                  std::byte* workspace) {
-  const Scratch<T> scratch(call, workspace);
+  using T = typename P::T;
+  const Scratch<P> scratch(call, workspace);
   const std::int64_t rows = task.row_end - task.row_begin;
   auto* const from = static_cast<std::byte*>(task.partial);
   Restore(from, rows, scratch.ldv, scratch.total);
@@ -206,17 +243,17 @@ void FinishSplit(const ForwardCall& call, const ForwardTask& task, std::int64_t 
   WriteRows<T>(call, task, scratch.total, scratch.ldv);
 }
 
-template <class T>
+template <class P>
 ForwardKernel MakeForwardKernel() {
   ForwardKernel kernel;
-  kernel.workspace_bytes = [](const ForwardCall& call) { return Scratch<T>(call, nullptr).bytes; };
+  kernel.workspace_bytes = [](const ForwardCall& call) { return Scratch<P>(call, nullptr).bytes; };
   kernel.partial_bytes = [](const ForwardCall& call, std::int64_t rows) {
-    return PartialBytes<T>(rows, Scratch<T>(call, nullptr).ldv);
+    return PartialBytes<typename P::T>(rows, Scratch<P>(call, nullptr).ldv);
   };
-  kernel.run = &RunForward<T>;
-  kernel.finish_split = &FinishSplit<T>;
-  kernel.key_sums_bytes = &KeySumsRunner<T>::WorkspaceBytes;
-  kernel.key_sums = &RunKeySums<T>;
+  kernel.run = &RunForward<P>;
+  kernel.finish_split = &FinishSplit<P>;
+  kernel.key_sums_bytes = &KeySumsRunner<P>::WorkspaceBytes;
+  kernel.key_sums = &RunKeySums<P>;
   return kernel;
 }
 

@@ -62,12 +62,15 @@ struct ForwardHead {
 };
 
 // Rows [row_begin, row_end) over chunks [chunk_begin, chunk_end). With `partial` set, the running state is written
-// there instead of the outputs, for finish_split().
+// there instead of the outputs, for finish_split(); a task may then take only `keys` of its chunk, the first of them
+// or, if it resumes, those that follow what `partial` holds.
 struct ForwardTask {
   const ForwardHead* head = nullptr;
   std::int64_t row_begin = 0, row_end = 0;
   std::int64_t chunk_begin = 0, chunk_end = 0;
   void* partial = nullptr;
+  std::int64_t key_begin = 0, key_end = INT64_MAX;  // multiples of key_block
+  bool resumes = false;
 };
 
 // Rows [row_begin, row_end), whose m and norm are known, against the block of keys from key_begin on. Writes the

@@ -8,7 +8,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
-ForwardKernel ForwardKernelF32() { return MakeForwardKernel<float>(); }
+ForwardKernel ForwardKernelF32() { return MakeForwardKernel<FmaProducts<float>>(); }
 }  // namespace keel::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -8,7 +8,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
-ForwardKernel ForwardKernelF64() { return MakeForwardKernel<double>(); }
+ForwardKernel ForwardKernelF64() { return MakeForwardKernel<FmaProducts<double>>(); }
 }  // namespace keel::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

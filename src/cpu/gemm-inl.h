@@ -8,6 +8,7 @@
 
 #include <hwy/highway.h>
 
+#include <bit>
 #include <cstddef>
 
 #include "cpu/convert-inl.h"
@@ -42,11 +43,18 @@ constexpr std::ptrdiff_t kRowsAhead = 16;
 template <int NV, class T, class S>
 constexpr bool kInPairs = std::is_same_v<S, BFloat16> && sizeof(T) == 4 && NV % 2 == 0;
 
+// Two bf16, of which a product takes both in one step: Σ_k a_k·b_k with k in pairs.
+struct Pair {
+  BFloat16 even, odd;
+};
+
 // Vector v of a row of B.
 template <bool kPairs, int v, class D, class S>
 HWY_INLINE hn::Vec<D> LoadVector(D d, const S* row) {
   const auto n = static_cast<std::ptrdiff_t>(hn::Lanes(d));
-  if constexpr (kPairs) {
+  if constexpr (std::is_same_v<S, Pair>) {
+    return hn::Load(d, reinterpret_cast<const hn::TFromD<D>*>(row + v * n));
+  } else if constexpr (kPairs) {
     const auto words = hn::LoadU(d, reinterpret_cast<const hn::TFromD<D>*>(row + v / 2 * 2 * n));
     return v % 2 == 0 ? EvenOfWords(d, words) : OddOfWords(d, words);
   } else {
@@ -61,12 +69,34 @@ HWY_INLINE void PrefetchVectors(D d, const S* row) {
   for (std::ptrdiff_t c = 0; c < static_cast<std::ptrdiff_t>(NV * hn::Lanes(d)); c += kLine) PrefetchToL2(row + c);
 }
 
+// An element of A in all lanes, and c + a·b. Pairs are in 32 bits of a vector of float, and are multiplied by
+// AVX512_BF16; the assembler knows it where the compiler's target does not.
+template <class D, class A>
+HWY_INLINE hn::Vec<D> Broadcast(D d, const A* a) {
+  if constexpr (std::is_same_v<A, Pair>) {
+    const hn::RebindToUnsigned<D> du;
+    return hn::BitCast(d, hn::Set(du, std::bit_cast<std::uint32_t>(*a)));
+  } else {
+    return hn::Set(d, *a);
+  }
+}
+template <class A, class V>
+HWY_INLINE V MultiplyAdd(V a, V b, V c) {
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (std::is_same_v<A, Pair>) {
+    asm("vdpbf16ps %2, %1, %0" : "+v"(c.raw) : "v"(a.raw), "v"(b.raw));
+    return c;
+  }
+#endif
+  return hn::MulAdd(a, b, c);
+}
+
 // C (rows, n) from A (rows, k) and B (k, n) of any dtype; rows of each are ld elements apart. C is aligned except for
-// kScale, and so is B if it is of type T.
-template <class T, class S = T>
+// kScale, and so is B if it is of type T or of pairs.
+template <class T, class S = T, class A = T>
 struct Product {
   int rows = 0;  // up to kRowTile
-  const T* a = nullptr;
+  const A* a = nullptr;
   std::ptrdiff_t lda = 0;
   const S* b = nullptr;
   std::ptrdiff_t ldb = 0, k = 0;
@@ -79,8 +109,8 @@ struct Product {
 // With kTransposed A is given as its transpose, (k, MR).
 // Each element is one chain of fused multiply-adds in the order of k, whatever MR and NV are. Bound by the FMA ports:
 // MR·NV of them against NV loads and MR broadcasts per step.
-template <int MR, int NV, Into kInto, bool kTransposed, class T, class S>
-HWY_NOINLINE void MatrixTile(const T* HWY_RESTRICT a, std::ptrdiff_t lda, const S* HWY_RESTRICT b, std::ptrdiff_t ldb,
+template <int MR, int NV, Into kInto, bool kTransposed, class T, class S, class A>
+HWY_NOINLINE void MatrixTile(const A* HWY_RESTRICT a, std::ptrdiff_t lda, const S* HWY_RESTRICT b, std::ptrdiff_t ldb,
                              std::ptrdiff_t k, const T* HWY_RESTRICT alpha, T* HWY_RESTRICT c, std::ptrdiff_t ldc) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
@@ -104,13 +134,13 @@ HWY_NOINLINE void MatrixTile(const T* HWY_RESTRICT a, std::ptrdiff_t lda, const 
 #undef KEEL_GET_ROW
 #undef KEEL_GET
 
-#define KEEL_ROW(r)                                             \
-  if constexpr (MR > r) {                                       \
-    const V x = hn::Set(d, a[kTransposed ? r : r * lda]);       \
-    c##r##0 = hn::MulAdd(x, b0, c##r##0);                       \
-    if constexpr (NV > 1) c##r##1 = hn::MulAdd(x, b1, c##r##1); \
-    if constexpr (NV > 2) c##r##2 = hn::MulAdd(x, b2, c##r##2); \
-    if constexpr (NV > 3) c##r##3 = hn::MulAdd(x, b3, c##r##3); \
+#define KEEL_ROW(r)                                                 \
+  if constexpr (MR > r) {                                           \
+    const V x = Broadcast(d, a + (kTransposed ? r : r * lda));      \
+    c##r##0 = MultiplyAdd<A>(x, b0, c##r##0);                       \
+    if constexpr (NV > 1) c##r##1 = MultiplyAdd<A>(x, b1, c##r##1); \
+    if constexpr (NV > 2) c##r##2 = MultiplyAdd<A>(x, b2, c##r##2); \
+    if constexpr (NV > 3) c##r##3 = MultiplyAdd<A>(x, b3, c##r##3); \
   }
 #define KEEL_STEP                                                                       \
   {                                                                                     \
@@ -172,8 +202,8 @@ HWY_INLINE std::int64_t TiledRows(std::int64_t rows) {
   return rows - last + TileRows(last);
 }
 
-template <int NV, Into kInto, bool kTransposed, class T, class S>
-HWY_INLINE void MatrixRows(const Product<T, S>& p) {
+template <int NV, Into kInto, bool kTransposed, class T, class S, class A>
+HWY_INLINE void MatrixRows(const Product<T, S, A>& p) {
   switch (TileRows(p.rows)) {
     case 1:
       return MatrixTile<1, NV, kInto, kTransposed>(p.a, p.lda, p.b, p.ldb, p.k, p.alpha, p.c, p.ldc);
@@ -187,8 +217,8 @@ HWY_INLINE void MatrixRows(const Product<T, S>& p) {
 }
 
 // A product of `vectors` ≤ kTileVectors vectors.
-template <Into kInto, bool kTransposed, class T, class S>
-HWY_INLINE void MultiplyMatrices(const Product<T, S>& product, std::ptrdiff_t vectors) {
+template <Into kInto, bool kTransposed, class T, class S, class A>
+HWY_INLINE void MultiplyMatrices(const Product<T, S, A>& product, std::ptrdiff_t vectors) {
   constexpr int kThree = kTileVectors == 4 ? 3 : 2;
   switch (vectors) {
     case 1:
@@ -218,11 +248,11 @@ HWY_INLINE void ForColumns(std::ptrdiff_t columns, const F& product) {
   }
 }
 
-// o = alpha·o + p·v, or alpha·(p·v), for any number of columns, whole vectors.
-template <Into kInto, class T>
-HWY_INLINE void WeightedSum(const Product<T>& product, std::ptrdiff_t columns) {
+// A product of any number of columns, whole vectors.
+template <Into kInto, class T, class S, class A>
+HWY_INLINE void MultiplyColumns(const Product<T, S, A>& product, std::ptrdiff_t columns) {
   ForColumns<T>(columns, [&](std::ptrdiff_t c, std::ptrdiff_t width) {
-    Product<T> part = product;
+    Product<T, S, A> part = product;
     part.b += c;
     part.c += c;
     MultiplyMatrices<kInto, false>(part, width);

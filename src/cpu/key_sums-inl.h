@@ -26,9 +26,11 @@ HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-template <class T>
+template <class P>
 class KeySumsRunner {
  public:
+  using T = typename P::T;
+
   KeySumsRunner(const ForwardCall& call, const KeySumsTask& task, std::byte* workspace)
       : call_(call),
         head_(*task.head),
@@ -40,7 +42,7 @@ class KeySumsRunner {
         short_strips_(16 * std::min<std::int64_t>(call.group, 4)) {}
 
   static std::int64_t WorkspaceBytes(const ForwardCall& call) {
-    const Scratch<T> scratch(call, nullptr);
+    const Scratch<P> scratch(call, nullptr);
     return scratch.bytes + call.group * scratch.lds * static_cast<std::int64_t>(sizeof(double) + sizeof(T));
   }
 
@@ -62,17 +64,17 @@ class KeySumsRunner {
 
  private:
   void TakeRows(std::int64_t row_begin, std::int64_t rows) {
-    const ScoreRows<T> scores(call_, head_, row_begin, rows, scratch_);
+    const ScoreRows<P> scores(call_, head_, row_begin, rows, scratch_);
     if (Clip(scores.AllKeys(), block_).empty()) return;
     scores.LoadQueries();
-    for (std::int64_t r = 0; r < rows; r += kStripRows) {
+    for (std::int64_t r = 0; r < rows; r += P::kStripRows) {
       const Strip strip = scores.StripOf(r, block_, block_.begin);
       if (strip.needed.empty()) continue;
-      const std::int64_t sum = (row_begin + r - task_.row_begin) / kStripRows / short_strips_;
+      const std::int64_t sum = (row_begin + r - task_.row_begin) / P::kStripRows / short_strips_;
       if (sum != short_sum_) Flush();
       short_sum_ = sum;
       const Range computed = scores.Score(strip, block_.begin);
-      T m[kStripRows], norm[kStripRows];
+      T m[P::kStripRows], norm[P::kStripRows];
       RowPlace place = scores.PlaceOf(r);
       for (std::int64_t x = 0; x < strip.rows; ++x, ++place) {
         T* const s = scratch_.s + x * scratch_.lds;
@@ -124,7 +126,7 @@ class KeySumsRunner {
   const ForwardHead& head_;
   const KeySumsTask& task_;
   const Range block_;
-  const Scratch<T> scratch_;
+  const Scratch<P> scratch_;
   double* const totals_;  // (group, lds)
   T* const sums_;         // (group, lds)
   // Strips of a short sum, a chain of at most 67 additions per key; more of them if strips are shared by more heads,
@@ -133,9 +135,11 @@ class KeySumsRunner {
   std::int64_t short_sum_ = 0;
 };
 
-template <class T>
+template <class P>
 void RunKeySums(const ForwardCall& call, const KeySumsTask& task, std::byte* workspace) {
-  KeySumsRunner<T>(call, task, workspace).Run();
+  P::Begin();
+  KeySumsRunner<P>(call, task, workspace).Run();
+  P::End();
 }
 
 }  // namespace keel::cpu::HWY_NAMESPACE

@@ -59,8 +59,8 @@ HWY_INLINE Range NeededKeys(const Range* keys, std::int64_t rows, Range block) {
   return needed.empty() ? Range{0, 0} : needed;
 }
 
-// A block of one row's scores: s[x] belongs to key first + x, for x in `computed` (pairs of vectors), of which `seen` is
-// what VisibleKeys() leaves.
+// A block of one row's scores: s[x] belongs to key first + x, for x in `computed` (pairs of vectors), of which `seen`
+// is what VisibleKeys() leaves.
 struct RowBlock {
   std::int64_t g = 0, i = 0;  // head of the group, query
   std::int64_t first = 0;

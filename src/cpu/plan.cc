@@ -14,10 +14,11 @@
 namespace keel::cpu {
 namespace {
 
-constexpr std::int64_t kRowGranule = 12;     // two register tiles of rows
+constexpr std::int64_t kRowGranule = 12;     // two register tiles of rows; a matrix unit has its own
 constexpr std::int64_t kMaxRows = 768;       // beyond that packing is one percent of the work
 constexpr std::int64_t kMinRows = 96;        // below that packing shows
 constexpr std::int64_t kTasksPerThread = 4;  // enough for uneven tasks to even out
+constexpr std::int64_t kStreamedRows = 6;    // up to so many, k and v are read in place
 constexpr double kWakeFlops = 2e6;           // waking another thread costs about as much as this many,
 constexpr double kCallFlops = 1.5e5;  // and calling a team, which waits awake for a while, as this many per thread
 constexpr std::int64_t kKeyBlock = 512;
@@ -26,18 +27,18 @@ constexpr std::int64_t kKeyChunk = 4096;
 // Keys per block: every strip of rows reads k and v of the block again, so they should stay in half the second-level
 // cache. A function of the head sizes and the machine alone, never of the number of queries, because the order of sums
 // follows it.
-std::int64_t choose_key_block(std::int64_t bytes_per_key, const Machine& machine) {
-  std::int64_t keys = kKeyBlock;
+std::int64_t choose_key_block(std::int64_t bytes_per_key, std::int64_t most, const Machine& machine) {
+  std::int64_t keys = most;
   while (keys > 64 && keys * bytes_per_key > machine.l2_bytes / 2) keys /= 2;
   return keys;
 }
 
 // Rows per task: many, as they share the packing of keys, but few enough for no thread to go idle. They need not fit
 // into a cache: between two blocks of keys a strip's q and o have time to come from memory.
-std::int64_t choose_row_block(std::int64_t rows, std::int64_t heads, int threads) {
+std::int64_t choose_row_block(std::int64_t rows, std::int64_t heads, std::int64_t granule, int threads) {
   std::int64_t block = kMaxRows;
   if (threads > 1) block = std::min(block, std::max(kMinRows, hwy::DivCeil(rows * heads, kTasksPerThread * threads)));
-  return RoundUp(std::clamp<std::int64_t>(block, 1, std::max<std::int64_t>(rows, 1)), kRowGranule);
+  return RoundUp(std::clamp<std::int64_t>(block, 1, std::max<std::int64_t>(rows, 1)), granule);
 }
 
 // How large a problem is.
@@ -84,6 +85,20 @@ std::int64_t choose_target(const Planning& planning, const Because& because) {
   return target;
 }
 
+// bf16 is multiplied as it is if the machine has a unit that is faster than widening it. A forced target widens.
+const UnitKernels* choose_unit(DType dtype, const Planning& planning, const Because& because) {
+  if (dtype != DType::bf16) return nullptr;
+  const UnitKernels* unit = nullptr;
+  const std::optional<MatrixUnit> own = planning.resources.machine->bf16_unit;
+  if (planning.forced.unit) {
+    unit = *planning.forced.unit;
+  } else if (own && planning.forced.target == 0) {
+    unit = &unit_kernels(*own);
+  }
+  if (unit != nullptr) because("products by ", unit->name, ": bf16 in pairs, sums in f32");
+  return unit;
+}
+
 int choose_threads(const Problem& p, const Planning& planning, double flops, const Because& because) {
   const Resources& resources = planning.resources;
   const int threads = p.options.threads > 0 ? p.options.threads : resources.machine->threads;
@@ -97,29 +112,35 @@ int choose_threads(const Problem& p, const Planning& planning, double flops, con
   return 1;
 }
 
-Tiles choose_tiles(const Problem& p, const Planning& planning, const Extent& extent, int threads,
-                   const Because& because) {
+// Bytes per element of k and v in a kernel's scratch memory.
+std::int64_t item_of(const Problem& p, const UnitKernels* unit) {
+  return size_of(unit != nullptr ? p.dtype : accumulation_dtype(p.dtype));
+}
+std::int64_t granule_of(const UnitKernels* unit) { return unit != nullptr ? unit->row_granule : kRowGranule; }
+
+Tiles choose_tiles(const Problem& p, const Planning& planning, const UnitKernels* unit, const Extent& extent,
+                   int threads, const Because& because) {
   const Tiles& forced = planning.forced.tiles;
   const Machine& machine = *planning.resources.machine;
-  const std::int64_t item = size_of(accumulation_dtype(p.dtype));
+  const std::int64_t item = item_of(p, unit), most = unit != nullptr ? unit->key_block : kKeyBlock;
   Tiles tiles;
-  tiles.key_block = forced.key_block > 0 ? forced.key_block : choose_key_block((p.d_k + p.d_v) * item, machine);
+  tiles.key_block = forced.key_block > 0 ? forced.key_block : choose_key_block((p.d_k + p.d_v) * item, most, machine);
   tiles.key_chunk = RoundUp(forced.key_chunk > 0 ? forced.key_chunk : kKeyChunk, tiles.key_block);
-  tiles.row_block = forced.row_block > 0 ? RoundUp(forced.row_block, kRowGranule)
-                                         : choose_row_block(extent.rows, extent.heads, threads);
+  tiles.row_block = forced.row_block > 0 ? RoundUp(forced.row_block, granule_of(unit))
+                                         : choose_row_block(extent.rows, extent.heads, granule_of(unit), threads);
   because("blocks of ", tiles.row_block, " rows by ", tiles.key_block, " keys: (", p.d_k, " + ", p.d_v, ") × ", item,
           " bytes per key in a second-level cache of ", machine.l2_bytes / 1024, " KiB");
   return tiles;
 }
 
-Tiles choose_backward_tiles(const Problem& p, const Planning& planning, const Extent& extent, std::int64_t panel_bytes,
-                            const Because& because) {
+Tiles choose_backward_tiles(const Problem& p, const Planning& planning, const UnitKernels* unit, const Extent& extent,
+                            std::int64_t panel_bytes, const Because& because) {
   const Tiles& forced = planning.forced.tiles;
   const Machine& machine = *planning.resources.machine;
-  const std::int64_t item = size_of(accumulation_dtype(p.dtype));
+  const std::int64_t item = item_of(p, unit), granule = granule_of(unit);
   Tiles tiles;
   // A register tile's width of do and q stays in half the first-level cache for all keys of the block.
-  tiles.row_block = std::clamp<std::int64_t>(machine.l1_bytes / 2 / panel_bytes, 48, 96) / kRowGranule * kRowGranule;
+  tiles.row_block = std::clamp<std::int64_t>(machine.l1_bytes / 2 / panel_bytes, 48, 96) / granule * granule;
   // k three times (as it is, transposed, its gradient) and v twice, padding aside, should leave a third of the
   // second-level cache to rows; a short sequence should have a few blocks, for causal masks to leave some out and
   // threads to share them.
@@ -127,7 +148,7 @@ Tiles choose_backward_tiles(const Problem& p, const Planning& planning, const Ex
     return keys * (3 * p.d_k + 2 * p.d_v) * item <= machine.l2_bytes * 2 / 3;
   };
   tiles.key_block = extent.keys / 384 >= 4 && fits(384) ? 384 : fits(192) ? 192 : fits(128) ? 128 : 64;
-  if (forced.row_block > 0) tiles.row_block = RoundUp(forced.row_block, kRowGranule);
+  if (forced.row_block > 0) tiles.row_block = RoundUp(forced.row_block, granule);
   if (forced.key_block > 0) tiles.key_block = forced.key_block;
   tiles.key_chunk = tiles.key_block;
   because("blocks of ", tiles.row_block, " rows by ", tiles.key_block, " keys: (3 × ", p.d_k, " + 2 × ", p.d_v, ") × ",
@@ -142,6 +163,10 @@ bool is_summed(const MutableTensorView& dbias, std::size_t dimension) {
 
 std::string text_of(const Tiles& tiles) {
   return concat(tiles.row_block, " rows × ", tiles.key_block, " keys, merged every ", tiles.key_chunk, " keys");
+}
+
+std::string target_text(std::int64_t target, const UnitKernels* unit) {
+  return unit != nullptr ? concat(hwy::TargetName(target), ", products by ", unit->name) : hwy::TargetName(target);
 }
 
 // The part that all passes share.
@@ -166,7 +191,10 @@ void plan_forward(const Problem& p, const Planning& planning, Plan& plan) {
   const Because because(planning);
   ForwardPlan& part = plan.emplace<ForwardPlan>(p);
   part.target = choose_target(planning, because);
-  part.kernel = p.dtype == DType::f64 ? forward_kernel_f64(part.target) : forward_kernel_f32(part.target);
+  part.unit = choose_unit(p.dtype, planning, because);
+  part.kernel = part.unit != nullptr    ? part.unit->forward
+                : p.dtype == DType::f64 ? forward_kernel_f64(part.target)
+                                        : forward_kernel_f32(part.target);
   part.heads = {p.outputs.heads, p.outputs.saturation_threshold};
   part.uneven_rows = p.options.causal != Causal::none;
   part.call.keeps_entropy = p.outputs.entropy.given() || !p.outputs.heads.empty();
@@ -177,12 +205,19 @@ void plan_forward(const Problem& p, const Planning& planning, Plan& plan) {
 
   const Extent extent = extent_of(p);
   const int threads = choose_threads(p, planning, extent.flops, because);
-  const Tiles& tiles = part.call.tiles = choose_tiles(p, planning, extent, threads, because);
+  const Tiles& tiles = part.call.tiles = choose_tiles(p, planning, part.unit, extent, threads, because);
   const std::int64_t row_tasks = std::max<std::int64_t>(extent.heads * hwy::DivCeil(extent.rows, tiles.row_block), 1);
   const std::int64_t chunks = std::max<std::int64_t>(hwy::DivCeil(extent.keys, tiles.key_chunk), 1);
   const bool can_split = chunks > 1 && !p.outputs.weights.given();
-  part.split_keys =
-      can_split && planning.forced.split_keys.value_or(threads > 1 && row_tasks < kTasksPerThread * threads);
+  // The heads of a key side by side, and so few rows that k and v are read in place.
+  const bool side_by_side =
+      extent.rows <= kStreamedRows && p.kv_heads > 1 && std::abs(p.k.strides[1]) < std::abs(p.k.strides[2]);
+  part.split_keys = can_split && planning.forced.split_keys.value_or(
+                                     side_by_side || (threads > 1 && row_tasks < kTasksPerThread * threads));
+  if (part.split_keys && side_by_side) {
+    part.heads_together = std::max<std::int64_t>(row_tasks * chunks / (kTasksPerThread * threads), 1);
+    because("heads read together, ", part.heads_together, " at a time: those of a key lie side by side");
+  }
   if (part.split_keys) {
     because("keys split into ", chunks, " chunks: ", row_tasks, " blocks of rows are too few for ", threads,
             " threads");
@@ -234,12 +269,15 @@ void plan_backward(const BackwardProblem& problem, const Planning& planning, Pla
   const Problem& p = problem.forward;
   BackwardPlan& part = plan.emplace<BackwardPlan>(problem);
   part.target = choose_target(planning, because);
-  part.kernel = p.dtype == DType::f64 ? backward_kernel_f64(part.target) : backward_kernel_f32(part.target);
+  if (problem.dout.dtype == DType::bf16) part.unit = choose_unit(p.dtype, planning, because);  // f32 must stay f32
+  part.kernel = part.unit != nullptr    ? part.unit->backward
+                : p.dtype == DType::f64 ? backward_kernel_f64(part.target)
+                                        : backward_kernel_f32(part.target);
   part.has_rows = p.has_rows() && (p.n_k > 0 || !p.sequences.has_all_keys());
   part.gradients = part.has_rows ? problem.gradients : problem.as_given;
   if (!part.has_rows) return describe("none", part, 0, plan);
   const Extent extent = extent_of(p);
-  part.call.tiles = choose_backward_tiles(p, planning, extent, part.kernel.panel_bytes, because);
+  part.call.tiles = choose_backward_tiles(p, planning, part.unit, extent, part.kernel.panel_bytes, because);
   choose_backward_tasks(problem, planning, extent, because, part);
   part.thread_bytes = part.kernel.workspace_bytes(part.call);
   const std::int64_t heads = part.split_keys ? extent.heads : static_cast<std::int64_t>(part.threads);
@@ -270,14 +308,14 @@ const CpuBackend only;
 
 std::vector<std::pair<std::string, std::string>> ForwardPlan::facts() const {
   const std::string rows = concat(tasks, split_keys ? " (rows × chunks of keys)" : " (blocks of rows)");
-  return {{"target", hwy::TargetName(target)},
+  return {{"target", target_text(target, unit)},
           {"tiles", text_of(call.tiles)},
           {"tasks", key_tasks > 0 ? concat(rows, ", then ", key_tasks, " (blocks of keys, for key_sums)") : rows}};
 }
 
 std::vector<std::pair<std::string, std::string>> BackwardPlan::facts() const {
   const Tiles& tiles = call.tiles;
-  return {{"target", hwy::TargetName(target)},
+  return {{"target", target_text(target, unit)},
           {"tiles", concat(tiles.row_block, " rows × ", tiles.key_block, " keys")},
           {"tasks", concat(tasks, split_keys ? " (blocks of keys)" : " (head groups)")}};
 }

@@ -3,6 +3,7 @@
 #include "cpu/backward.h"
 #include "cpu/forward.h"
 #include "cpu/head_statistics.h"
+#include "cpu/unit.h"
 #include "plan/plan.h"
 
 // The CPU backend's part of a plan: kernel, SIMD target, tiles and tasks, and the call itself. plan.cc makes it,
@@ -15,10 +16,12 @@ struct ForwardPlan : PlannedCall {
   ForwardCall call;
   ForwardKernel kernel;
   HeadOutputs heads;
-  std::int64_t target = 0;   // one of Highway's
-  bool has_rows = false;     // else there is nothing to run
-  bool split_keys = false;   // chunks of keys become separate tasks, merged in order
-  bool uneven_rows = false;  // later rows see more keys
+  std::int64_t target = 0;            // one of Highway's
+  const UnitKernels* unit = nullptr;  // the matrix unit, if one multiplies
+  bool has_rows = false;              // else there is nothing to run
+  bool split_keys = false;            // chunks of keys become separate tasks, merged in order
+  std::int64_t heads_together = 1;    // head groups that such a task takes block by block
+  bool uneven_rows = false;           // later rows see more keys
   int threads = 1;
   std::int64_t tasks = 1;
   std::int64_t thread_bytes = 0;  // of scratch memory, per thread
@@ -37,6 +40,7 @@ struct BackwardPlan : PlannedCall {
   BackwardKernel kernel;
   Gradients gradients;
   std::int64_t target = 0;
+  const UnitKernels* unit = nullptr;
   bool has_rows = false;                            // else, or without keys, every gradient is 0
   bool split_keys = false;                          // blocks of keys become separate tasks
   bool chain_entries = false, chain_heads = false;  // one task takes these in turn, as they share sums of dbias

@@ -48,7 +48,8 @@ class ForwardRun {
     if (plan_.split_keys) return run_chunks();
     parallel_tasks(std::ssize(tasks_), plan_.threads, [&](std::int64_t i) {
       const RowTask& t = tasks_[static_cast<std::size_t>(i)];
-      run(t, 0, chunks_of(t), nullptr);
+      const ForwardHead head = head_of(call_, t.entry, t.kv_head);
+      plan_.kernel.run(call_, {&head, t.row_begin, t.row_end, 0, chunks_of(t)}, thread_workspace(plan_.thread_bytes));
     });
   }
 
@@ -57,23 +58,43 @@ class ForwardRun {
     return std::max<std::int64_t>(hwy::DivCeil(call_.sequences.entry(t.entry).k_len, call_.tiles.key_chunk), 1);
   }
 
-  void run(const RowTask& t, std::int64_t chunk_begin, std::int64_t chunk_end, void* partial) const {
+  struct Keys {
+    std::int64_t begin, end;
+    bool resumes;
+  };
+  void run_keys(const RowTask& t, std::int64_t chunk, const Keys& keys, void* partial) const {
     const ForwardHead head = head_of(call_, t.entry, t.kv_head);
-    plan_.kernel.run(call_, {&head, t.row_begin, t.row_end, chunk_begin, chunk_end, partial},
+    plan_.kernel.run(call_,
+                     {&head, t.row_begin, t.row_end, chunk, chunk + 1, partial, keys.begin, keys.end, keys.resumes},
                      thread_workspace(plan_.thread_bytes));
   }
 
-  // Every (rows, chunk) is a separate task; the states of a row's chunks are merged in order once all are done.
+  // Every (rows, chunk) is a separate task; the states of a row's chunks are merged in order once all are done. Where
+  // the heads of a key lie side by side and are read in place, a task takes several heads together, block by block:
+  // read head by head, memory would deliver twice as much, as what is fetched ahead belongs to the next head.
   void run_chunks() const {
     const std::int64_t stride = plan_.kernel.partial_bytes(call_, call_.tiles.row_block);
-    std::vector<std::int64_t> first = {0};  // a row task's first chunk task
-    for (const RowTask& t : tasks_) first.push_back(first.back() + chunks_of(t));
+    std::vector<std::int64_t> first = {0};  // where a row task's partial results begin
+    std::int64_t most = 0;
+    for (const RowTask& t : tasks_) {
+      first.push_back(first.back() + chunks_of(t));
+      most = std::max(most, chunks_of(t));
+    }
     std::vector<std::byte> partials(static_cast<std::size_t>(first.back() * stride));
     const auto partial = [&](std::int64_t i) { return partials.data() + i * stride; };
-    parallel_tasks(first.back(), plan_.threads, [&](std::int64_t i) {
-      const auto at = std::upper_bound(first.begin(), first.end(), i) - first.begin() - 1;
-      const std::int64_t c = i - first[static_cast<std::size_t>(at)];
-      run(tasks_[static_cast<std::size_t>(at)], c, c + 1, partial(i));
+    const std::int64_t count = std::ssize(tasks_), together = std::min(plan_.heads_together, count);
+    const std::int64_t groups = hwy::DivCeil(count, together), block = call_.tiles.key_block;
+    parallel_tasks(most * groups, plan_.threads, [&](std::int64_t i) {
+      const std::int64_t c = i / groups, begin = i % groups * together, end = std::min(begin + together, count);
+      const std::int64_t step = together > 1 ? block : call_.tiles.key_chunk;
+      const std::int64_t from = c * call_.tiles.key_chunk;
+      for (std::int64_t j = from; j < from + call_.tiles.key_chunk; j += step) {
+        for (std::int64_t t = begin; t < end; ++t) {
+          const auto at = static_cast<std::size_t>(t);
+          if (c >= chunks_of(tasks_[at]) || (j > from && j >= call_.sequences.entry(tasks_[at].entry).k_len)) continue;
+          run_keys(tasks_[at], c, {j, j + step, j > from}, partial(first[at] + c));
+        }
+      }
     });
     parallel_tasks(std::ssize(tasks_), plan_.threads, [&](std::int64_t i) {
       const RowTask& t = tasks_[static_cast<std::size_t>(i)];

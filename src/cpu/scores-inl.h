@@ -25,11 +25,14 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // Rows [row_begin, row_begin + rows) of a head group. What `scratch` holds of the keys (k, packed) belongs to the
 // caller, who clears `packed` for each block of keys.
-template <class T>
+template <class P>
 class ScoreRows {
  public:
+  using T = typename P::T;
+  using Operand = typename P::Operand;
+
   ScoreRows(const ForwardCall& call, const ForwardHead& head, std::int64_t row_begin, std::int64_t rows,
-            const Scratch<T>& scratch)
+            const Scratch<P>& scratch)
       : call_(call),
         head_(head),
         row_begin_(row_begin),
@@ -51,70 +54,91 @@ class ScoreRows {
 
   RowPlace PlaceOf(std::int64_t r) const { return {row_begin_ + r, call_.group}; }
 
-  // The queries times scale·log₂e.
+  // The queries, and scale·log₂e.
   void LoadQueries() const {
     WithType<T>(call_.dtype, [&](auto* type) {
       const auto* const q = static_cast<decltype(type)>(head_.q.data);
       RowPlace place = PlaceOf(0);
       for (std::int64_t r = 0; r < rows_; ++r, ++place) {
-        const double scale = ScaleOf(call_, head_, place.g, place.i);
-        LoadRow<T>(q + place.g * head_.q.head_stride + place.i * head_.q.row_stride, head_.q.column_stride, call_.d_k,
-                   static_cast<T>(scale * kLog2E), scratch_.q + r * scratch_.ldq);
+        scratch_.scale[r] = static_cast<T>(ScaleOf(call_, head_, place.g, place.i) * kLog2E);
+        P::LoadQuery(q + place.g * head_.q.head_stride + place.i * head_.q.row_stride, head_.q.column_stride, call_.d_k,
+                     scratch_.scale[r], scratch_.q + r * scratch_.ldq);
       }
     });
-    std::fill(scratch_.q + rows_ * scratch_.ldq, scratch_.q + TiledRows(rows_) * scratch_.ldq, T{0});
-    if (rows_ <= kRowTile && head_.k_len >= scratch_.panel) {
-      TransposeQueries(static_cast<int>(rows_), scratch_.q, scratch_.ldq, call_.d_k, scratch_.q_columns);
+    std::fill(scratch_.q + rows_ * scratch_.ldq, scratch_.q + P::TiledRows(rows_) * scratch_.ldq, Operand{});
+    if (P::kStreams && rows_ <= kRowTile && head_.k_len >= scratch_.panel) {
+      TransposeQueries(static_cast<int>(rows_), scratch_.q, scratch_.ldq, P::Steps(call_.d_k), scratch_.q_columns);
     }
   }
 
   Strip StripOf(std::int64_t r, Range block, std::int64_t first) const {
-    Strip strip = {r, std::min<std::int64_t>(kStripRows, rows_ - r), {INT64_MAX, 0}, {}};
-    for (std::int64_t x = 0; x < strip.rows; x += kRowTile) {
-      const Range seen = NeededKeys(scratch_.keys + r + x, std::min<std::int64_t>(kRowTile, strip.rows - x), block);
+    Strip strip = {r, std::min<std::int64_t>(P::kStripRows, rows_ - r), {INT64_MAX, 0}, {}};
+    for (std::int64_t x = 0; x < strip.rows; x += P::kRowTile) {
+      const Range seen = NeededKeys(scratch_.keys + r + x, std::min<std::int64_t>(P::kRowTile, strip.rows - x), block);
       if (seen.empty()) continue;
       const Range tile = {seen.begin - first, seen.end - first};
-      strip.tile[x / kRowTile] = tile;
+      strip.tile[x / P::kRowTile] = tile;
       strip.needed = {std::min(strip.needed.begin, tile.begin), std::max(strip.needed.end, tile.end)};
     }
     return strip;
   }
 
-  // Scores of a strip against the panels that cover what it needs, packed when the first strip needs them.
-  Range Score(const Strip& strip, std::int64_t first) const {
+  // Scores of a strip against the panels that cover what it needs, packed when the first strip needs them. `late`: if P
+  // can leave them to be scaled, it does.
+  Range Score(const Strip& strip, std::int64_t first, bool late = false) const {
     const auto& [r, rows, needed, tile] = strip;
-    const std::int64_t width = scratch_.panel;
+    const std::int64_t width = scratch_.panel, steps = P::Steps(call_.d_k);
     const Range panels = {needed.begin / width, hwy::DivCeil(needed.end, width)};
     std::int64_t panel = panels.begin;
-    if (rows_ <= kRowTile) panel += StreamScores(rows, needed, first);
+    if constexpr (P::kStreams) {
+      if (rows_ <= kRowTile) panel += StreamScores(rows, needed, first);
+    }
     for (; panel < panels.end; ++panel) {
       const std::int64_t j = first + panel * width, keys = std::min(width, head_.k_len - j);
-      T* const packed = scratch_.k + panel * width * call_.d_k;
+      Operand* const packed = scratch_.k + panel * width * steps;
       if (scratch_.packed[panel] == 0) {
-        PackPanel<T>(call_.dtype, head_.k, j, keys, call_.d_k, width, packed);
+        P::PackPanel(call_.dtype, head_.k, j, keys, call_.d_k, width, packed);
         scratch_.packed[panel] = 1;
       }
       PrefetchDenseTerms(call_, head_, row_begin_ + r, rows, needed, first, panel * width);
       // Of a tile's last panel only the vectors that hold a key; masks hide the rest of s there.
-      for (std::int64_t x = 0; x < rows; x += kRowTile) {
-        const Range seen = Clip(tile[x / kRowTile], {panel * width, (panel + 1) * width});
+      for (std::int64_t x = 0; x < rows; x += P::kRowTile) {
+        const Range seen = Clip(tile[x / P::kRowTile], {panel * width, (panel + 1) * width});
         if (seen.empty()) continue;
-        const Product<T> scores = {.rows = static_cast<int>(std::min<std::int64_t>(kRowTile, rows - x)),
-                                   .a = scratch_.q + (r + x) * scratch_.ldq,
-                                   .lda = scratch_.ldq,
-                                   .b = packed,
-                                   .ldb = width,
-                                   .k = call_.d_k,
-                                   .c = scratch_.s + x * scratch_.lds + panel * width,
-                                   .ldc = scratch_.lds};
-        MultiplyMatrices<Into::kSet, false>(scores, hwy::DivCeil(seen.end - panel * width, scratch_.lanes));
+        const ProductOf<P> scores = {.rows = static_cast<int>(std::min<std::int64_t>(P::kRowTile, rows - x)),
+                                     .a = scratch_.q + (r + x) * scratch_.ldq,
+                                     .lda = scratch_.ldq,
+                                     .b = packed,
+                                     .ldb = width,
+                                     .k = steps,
+                                     .alpha = scratch_.scale + r + x,
+                                     .c = scratch_.s + x * scratch_.lds + panel * width,
+                                     .ldc = scratch_.lds};
+        const std::int64_t columns = RoundUp(seen.end - panel * width, scratch_.granule);
+        if (P::kLateScale && late) {
+          P::template Multiply<Into::kSet>(scores, columns);
+        } else {
+          P::template Multiply<P::kScores>(scores, columns);
+        }
       }
     }
-    return {panels.begin * width, RoundUp(needed.end, 2 * scratch_.lanes)};
+    return {panels.begin * width, RoundUp(P::ElementsIn(P::Steps(needed.end)), 2 * scratch_.lanes)};
   }
 
   RowBlock BlockOf(std::int64_t r, const RowPlace& place, Range block, std::int64_t first, Range computed) const {
     return {place.g, place.i, first, computed, SeenOf(scratch_.keys[r], block, first, computed)};
+  }
+
+  // Whether the scores of this call can be scaled by the softmax: nothing comes between.
+  bool ScalesLate() const { return P::kLateScale && !dense_ && call_.dropout == 0; }
+
+  // Multiplies scores by the row's scale: into `to`.
+  HWY_INLINE void ScaleRow(std::int64_t r, Range computed, const T* s, T* to) const {
+    const hn::ScalableTag<T> d;
+    const auto scale = hn::Set(d, scratch_.scale[r]);
+    for (std::int64_t x = computed.begin; x < computed.end; x += scratch_.lanes) {
+      hn::Store(hn::Mul(hn::Load(d, s + x), scale), d, to + x);
+    }
   }
 
   // Pass 2 on the scores of a row: how many keys of the block stay visible.
@@ -130,24 +154,27 @@ class ScoreRows {
     WithType<T>(call_.dtype, [&](auto* type) {
       using S = std::remove_const_t<std::remove_pointer_t<decltype(type)>>;
       const Rows& from = head_.k;
-      ScoresInPlace<T, S> scores = {.rows = static_cast<int>(rows),
-                                    .q = scratch_.q_columns,
-                                    .k = static_cast<const S*>(from.data) + (first + begin) * from.row_stride,
-                                    .stride = from.row_stride,
-                                    .column_stride = from.column_stride,
-                                    .d_k = call_.d_k,
-                                    .keys = (needed.end - begin) / scratch_.panel * scratch_.panel,
-                                    .s = scratch_.s + begin,
-                                    .lds = scratch_.lds};
+      ScoresInPlace<T, S, Operand> scores = {.rows = static_cast<int>(rows),
+                                             .q = scratch_.q_columns,
+                                             .k = static_cast<const S*>(from.data) + (first + begin) * from.row_stride,
+                                             .stride = from.row_stride,
+                                             .column_stride = from.column_stride,
+                                             .d_k = call_.d_k,
+                                             .keys = (needed.end - begin) / scratch_.panel * scratch_.panel,
+                                             .scale = scratch_.scale,
+                                             .s = scratch_.s + begin,
+                                             .lds = scratch_.lds};
       done = StreamedScores(scores);
-      if (const std::int64_t left = needed.end - begin - done; left > 0 && left <= kKeysNotWorthPacking) {
-        scores.q = scratch_.q;
-        scores.ldq = scratch_.ldq;
-        scores.k += done * from.row_stride;
-        scores.keys = left;
-        scores.s += done;
-        ScoresOneByOne(scores);
-        done += scratch_.panel;
+      if constexpr (!P::kPairs) {
+        if (const std::int64_t left = needed.end - begin - done; left > 0 && left <= kKeysNotWorthPacking) {
+          scores.q = scratch_.q;
+          scores.ldq = scratch_.ldq;
+          scores.k += done * from.row_stride;
+          scores.keys = left;
+          scores.s += done;
+          ScoresOneByOne(scores);
+          done += scratch_.panel;
+        }
       }
     });
     return done / scratch_.panel;
@@ -156,7 +183,7 @@ class ScoreRows {
   const ForwardCall& call_;
   const ForwardHead& head_;
   const std::int64_t row_begin_, rows_;
-  const Scratch<T>& scratch_;
+  const Scratch<P>& scratch_;
   const bool dense_;
   Range all_keys_;
 };

@@ -13,19 +13,18 @@
 #include "cpu/forward.h"
 #include "cpu/gemm-inl.h"
 #include "cpu/mask-inl.h"
+#include "cpu/products-inl.h"
 #include "cpu/softmax-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows that go through passes 1 to 4 together: their scores stay in the first-level cache.
-constexpr std::int64_t kStripRows = 2 * kRowTile;
-
-// Such a strip, the keys of a block that any of its rows sees, counted from the block's first, and what each tile sees.
+// Rows that go through passes 1 to 4 together, the keys of a block that any of them sees, counted from the block's
+// first, and what each tile of rows sees.
 struct Strip {
   std::int64_t r, rows;
-  Range needed, tile[kStripRows / kRowTile];
+  Range needed, tile[2];
 };
 
 // The rows of a task over some keys: o is (rows, ldv), not yet divided by l.
@@ -86,17 +85,22 @@ void Restore(const void* from, std::int64_t rows, std::int64_t ldv, const States
 }
 
 // The layout of a workspace; with a null workspace only the sizes count.
-template <class T>
+template <class P>
 struct Scratch {
+  using T = typename P::T;
+  using Operand = typename P::Operand;
   std::int64_t lanes, panel;   // elements per vector, keys per panel
+  std::int64_t granule;        // of columns
   std::int64_t panels;         // panels per block
   std::int64_t ldq, lds, ldv;  // elements per row
-  T* q;                        // (row_block, ldq) times scale·log₂e
-  T* q_columns;                // (d_k, kRowTile) for few rows
-  T* k;                        // (key_block / panel, d_k, panel)
-  T* v;                        // (key_block, ldv)
-  T* s;                        // (kStripRows, lds)
+  Operand* q;                  // (row_block, ldq), times scale·log₂e unless they are pairs
+  T* scale;                    // (row_block) scale·log₂e
+  Operand* q_columns;          // (steps, kRowTile) for few rows
+  Operand* k;                  // (key_block / panel, steps, panel)
+  Operand* v;                  // (steps, ldv)
+  T* s;                        // (kStripRows, lds) scores, then weights
   T* factor;                   // (kStripRows)
+  T *row_s, *row_o;            // one row of each, with what a product reads and writes beside it
   Range* keys;                 // (row_block)
   std::uint8_t* packed;        // (panels) which panels of the block hold their keys
   States<T> total, chunk;      // (row_block)
@@ -105,24 +109,29 @@ struct Scratch {
 
   Scratch(const ForwardCall& call, std::byte* workspace) {
     lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
-    panel = kTileVectors * lanes;
-    const std::int64_t rows = RoundUp(call.tiles.row_block, kStripRows),
+    panel = P::PanelKeys();
+    granule = P::ColumnGranule();
+    const std::int64_t rows = RoundUp(call.tiles.row_block, P::kStripRows),
                        keys_block = RoundUp(call.tiles.key_block, panel);
     panels = keys_block / panel;
-    ldv = RoundUp(call.d_v, lanes);
+    ldv = RoundUp(call.d_v, granule);
     // Rows a multiple of 4 KiB apart would fall into the same cache sets: one more vector keeps them apart.
-    ldq = RoundUp(call.d_k, lanes) + lanes;
+    const std::int64_t steps = P::Steps(call.d_k), row = P::TileRows(1);
+    ldq = RoundUp(steps, lanes) + lanes;
     lds = keys_block + lanes;
     const auto take = [&]<class U>(U*& pointer, std::int64_t count) {
       pointer = reinterpret_cast<U*>(At(workspace, bytes));
       bytes += AlignUp(count * static_cast<std::int64_t>(sizeof(U)));
     };
     take(q, rows * ldq);
-    take(q_columns, kRowTile * call.d_k);
-    take(k, keys_block * call.d_k);
-    take(v, keys_block * ldv);
-    take(s, kStripRows * lds);
-    take(factor, kStripRows);
+    take(scale, rows);
+    take(q_columns, kRowTile * steps);
+    take(k, keys_block * steps);
+    take(v, P::Steps(keys_block) * ldv);
+    take(s, P::kStripRows * lds);
+    take(factor, P::kStripRows);
+    take(row_s, row * lds);
+    take(row_o, row * ldv);
     take(keys, rows);
     take(packed, panels);
     take(total.rows, rows);

@@ -15,6 +15,7 @@
 #include "cpu/exp2-inl.h"
 #include "cpu/gemm-inl.h"
 #include "cpu/mask-inl.h"
+#include "cpu/products-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
@@ -177,50 +178,64 @@ HWY_INLINE bool AddWholeMoments(const T* HWY_RESTRICT s, Range computed, RowStat
   return true;
 }
 
-// A block of scores, the largest being `top`, joins the row; s becomes the weights 2^(s − m). `whole` says that the row
-// sees all of key_block keys. Returns the factor for the output so far: 1 unless the maximum rose. Sums run over
-// kTileVectors accumulators chosen by a key's position in its panel, so that panels without visible keys, computed or
-// not, change no bit.
-template <class T, bool kEntropy, bool kMoments>
-HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, Range computed, bool whole, T top, RowState<T>& state) {
+// What there is to know of a row's block of scores.
+template <class T>
+struct BlockOfScores {
+  Range computed;
+  bool whole;       // the row sees all of key_block keys
+  T top;            // the largest
+  T scale;          // what P::kLateScale leaves to be multiplied by; `top` is multiplied
+  const T* scaled;  // the scores times scale, for the moments
+};
+
+// A block of scores joins the row; s becomes the weights 2^(s − m), as P stores them. Returns the factor for the output
+// so far: 1 unless the maximum rose.
+// Sums run over kTileVectors accumulators chosen by a key's position in its panel, so that panels without visible keys,
+// computed or not, change no bit.
+template <class P, bool kEntropy, bool kMoments, class T = typename P::T>
+HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, const BlockOfScores<T>& block, RowState<T>& state) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   const auto n = static_cast<std::int64_t>(hn::Lanes(d));
+  const Range computed = block.computed;
+  T top = block.top;
   if (top == static_cast<T>(-INFINITY) && HasNaN(s, computed)) top = static_cast<T>(NAN);
   if (top == static_cast<T>(-INFINITY)) {  // nothing visible here, or visible scores of −inf: no weight either way
-    for (std::int64_t x = computed.begin; x < computed.end; x += n) hn::Store(hn::Zero(d), d, s + x);
+    for (std::int64_t x = computed.begin; x < computed.end; x += 2 * n) {
+      P::StoreWeights(d, hn::Zero(d), hn::Zero(d), s, x);
+    }
     return 1;
   }
   if constexpr (kMoments) {
-    const bool counts = !(top <= kLowScore<T>) || HasNaN(s, computed);
-    if (counts && !(whole && AddWholeMoments(s, computed, state))) AddMoments(s, computed, top, state);
+    const T* const scores = P::kLateScale ? block.scaled : s;
+    const bool counts = !(top <= kLowScore<T>) || HasNaN(scores, computed);
+    if (counts && !(block.whole && AddWholeMoments(scores, computed, state))) AddMoments(scores, computed, top, state);
   }
   const T factor = top <= state.m ? T{1} : Raise(state, top);  // a NaN raises too, and is sticky
   const V m = hn::Set(d, state.m);
+  [[maybe_unused]] const V scale = hn::Set(d, block.scale);
   V l0 = hn::Zero(d), l1 = l0, l2 = l0, l3 = l0, w0 = l0, w1 = l0;
-#define KEEL_WEIGH(v, w)                                                                 \
-  {                                                                                      \
-    T* const at = s + x + v * n;                                                         \
-    const V score = hn::Sub(hn::Load(d, at), m);                                         \
-    const V p = Exp2(d, score);                                                          \
-    l##v = hn::Add(l##v, p);                                                             \
-    if constexpr (kEntropy) w = hn::MulAdd(p, AtLeast(d, kLowestExponent<T>, score), w); \
-    hn::Store(p, d, at);                                                                 \
-  }
+  const auto weigh = [&](std::int64_t at, V& l, V& w) {
+    V score = hn::Load(d, s + at);
+    score = P::kLateScale ? hn::MulSub(score, scale, m) : hn::Sub(score, m);
+    const V p = Exp2(d, score);
+    l = hn::Add(l, p);
+    if constexpr (kEntropy) w = hn::MulAdd(p, AtLeast(d, kLowestExponent<T>, score), w);
+    return p;
+  };
   std::int64_t x = computed.begin;
   if constexpr (kTileVectors == 4) {
     for (; x + 4 * n <= computed.end; x += 4 * n) {
-      KEEL_WEIGH(0, w0)
-      KEEL_WEIGH(1, w1)
-      KEEL_WEIGH(2, w0)
-      KEEL_WEIGH(3, w1)
+      const V p0 = weigh(x, l0, w0), p1 = weigh(x + n, l1, w1);
+      const V p2 = weigh(x + 2 * n, l2, w0), p3 = weigh(x + 3 * n, l3, w1);
+      P::StoreWeights(d, p0, p1, s, x);
+      P::StoreWeights(d, p2, p3, s, x + 2 * n);
     }
   }
   for (; x < computed.end; x += 2 * n) {
-    KEEL_WEIGH(0, w0)
-    KEEL_WEIGH(1, w1)
+    const V p0 = weigh(x, l0, w0), p1 = weigh(x + n, l1, w1);
+    P::StoreWeights(d, p0, p1, s, x);
   }
-#undef KEEL_WEIGH
   state.l += hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(l0, l1), hn::Add(l2, l3))));
   if constexpr (kEntropy) state.w += hn::GetLane(hn::SumOfLanes(d, hn::Add(w0, w1)));
   return factor;

@@ -34,26 +34,40 @@ struct ValueBlock {
   bool finishing;
 };
 
-template <class T>
+template <class P>
 class ValueSums {
  public:
-  ValueSums(const ForwardCall& call, const ForwardTask& task, const Scratch<T>& scratch, const ValueBlock<T>& block)
-      : call_(call), task_(task), head_(*task.head), scratch_(scratch), block_(block) {}
+  using T = typename P::T;
+  using Operand = typename P::Operand;
+
+  ValueSums(const ForwardCall& call, const ForwardTask& task, const Scratch<P>& scratch, const ValueBlock<T>& block)
+      : call_(call),
+        task_(task),
+        head_(*task.head),
+        scratch_(scratch),
+        block_(block),
+        steps_(P::StepsOf({block.keys.begin - block.first, block.keys.end - block.first})) {}
 
   // The weights of a strip times v, `masked` if some row does not see some key that another needs.
   HWY_INLINE void Add(const Strip& strip, bool masked) {
-    const T* const v = AlignedValues();
-    const bool few = strip.needed.end - strip.needed.begin <= kKeysNotWorthPacking;
-    if (!masked && CanStream() && (v == nullptr || !few)) return Stream(strip);
-    if (masked && v != nullptr && !checked_) {
-      finite_ = AllFinite(v + block_.keys.begin * scratch_.ldv, Keys(), scratch_.ldv, scratch_.ldv);
-      checked_ = true;
+    if constexpr (!P::kPairs) {
+      const T* const v = AlignedValues();
+      const bool few = strip.needed.end - strip.needed.begin <= kKeysNotWorthPacking;
+      if (!masked && CanStream() && (v == nullptr || !few)) return Stream(strip);
+      if (masked && v != nullptr && !checked_) {
+        finite_ = AllFinite(v + block_.keys.begin * scratch_.ldv, Keys(), scratch_.ldv, scratch_.ldv);
+        checked_ = true;
+      }
+      if (v != nullptr && (finite_ || !masked)) return Sum(strip, v + block_.keys.begin * scratch_.ldv);
+    } else {
+      if constexpr (P::kStreams) {
+        if (!masked && CanStream() && call_.d_v % 32 == 0) return Stream(strip);
+      }
+      // Whole steps take in keys that no row sees.
+      const Range steps = P::StepsOf(strip.needed);
+      masked = masked || 2 * steps.begin < strip.needed.begin || 2 * steps.end > strip.needed.end;
     }
-    if (v != nullptr && (finite_ || !masked)) return Sum(strip, v + block_.keys.begin * scratch_.ldv);
-    if (!packed_) {
-      finite_ = PackValues<T>(call_.dtype, head_.v, block_.keys.begin, Keys(), call_.d_v, scratch_.ldv, scratch_.v);
-      packed_ = true;
-    }
+    Pack();
     if (finite_ || !masked) return Sum(strip, scratch_.v);
     SumCarefully(strip);
   }
@@ -72,6 +86,12 @@ class ValueSums {
   // Whether rows in the caller's memory have the layout of o.
   bool AreLikeOurs(DType dtype, std::int64_t column_stride) const {
     return dtype == (sizeof(T) == 8 ? DType::f64 : DType::f32) && column_stride == 1 && call_.d_v == scratch_.ldv;
+  }
+
+  void Pack() {
+    if (packed_) return;
+    finite_ = P::PackValues(call_.dtype, head_.v, block_.keys, block_.first, call_.d_v, scratch_.ldv, scratch_.v);
+    packed_ = true;
   }
 
   // v, if its layout is that of packed v.
@@ -122,21 +142,35 @@ class ValueSums {
     const hn::ScalableTag<T> d;
     const int rows = static_cast<int>(strip.rows);
     const Range needed = strip.needed;
-    T* const sum = scratch_.v;  // not packed into
-    std::fill_n(sum, TileRows(rows) * scratch_.ldv, T{0});
-    WithType<T>(call_.dtype, [&](auto* type) {
-      using S = std::remove_const_t<std::remove_pointer_t<decltype(type)>>;
-      const auto* const v = static_cast<const S*>(head_.v.data) + (block_.first + needed.begin) * head_.v.row_stride;
-      const Product<T, S> product = {.rows = rows,
-                                     .a = scratch_.s + needed.begin,
-                                     .lda = scratch_.lds,
-                                     .b = v,
-                                     .ldb = head_.v.row_stride,
-                                     .k = needed.end - needed.begin,
-                                     .c = sum,
-                                     .ldc = scratch_.ldv};
-      StreamedSum(product, scratch_.ldv);
-    });
+    T* const sum = reinterpret_cast<T*>(scratch_.v);  // not packed into
+    std::fill_n(sum, (kRowTile + 1) * scratch_.ldv, T{0});
+    if constexpr (P::kPairs) {
+      const PairsInPlace product = {.rows = rows,
+                                    .p = P::Weights(scratch_.s),
+                                    .ldp = scratch_.lds,
+                                    .v = static_cast<const BFloat16*>(head_.v.data) + block_.first * head_.v.row_stride,
+                                    .stride = head_.v.row_stride,
+                                    .keys = needed,
+                                    .sum = sum,
+                                    .ld = scratch_.ldv,
+                                    .columns = scratch_.ldv,
+                                    .zeros = reinterpret_cast<const BFloat16*>(sum + kRowTile * scratch_.ldv)};
+      P::Stream(product);
+    } else {
+      WithType<T>(call_.dtype, [&](auto* type) {
+        using S = std::remove_const_t<std::remove_pointer_t<decltype(type)>>;
+        const auto* const v = static_cast<const S*>(head_.v.data) + (block_.first + needed.begin) * head_.v.row_stride;
+        const Product<T, S> product = {.rows = rows,
+                                       .a = scratch_.s + needed.begin,
+                                       .lda = scratch_.lds,
+                                       .b = v,
+                                       .ldb = head_.v.row_stride,
+                                       .k = needed.end - needed.begin,
+                                       .c = sum,
+                                       .ldc = scratch_.ldv};
+        StreamedSum(product, scratch_.ldv);
+      });
+    }
     if (block_.finishing) FinishRows(strip);
     for (std::int64_t x = 0; x < rows; ++x) {
       T* const o = block_.states.o + x * scratch_.ldv;
@@ -147,62 +181,76 @@ class ValueSums {
     }
   }
 
+  // The weights in `s` of the keys that a tile of rows sees, times v, which holds the block's from steps_.begin on.
+  ProductOf<P> ProductFor(const T* s, Range keys, const Operand* v) const {
+    const Range steps = P::StepsOf(keys);
+    ProductOf<P> product;
+    product.a = P::Weights(s) + steps.begin;
+    product.lda = scratch_.lds;
+    product.b = keys.empty() ? v : v + (steps.begin - steps_.begin) * scratch_.ldv;
+    product.ldb = scratch_.ldv;
+    product.k = steps.end - steps.begin;
+    return product;
+  }
+
   // For a strip; v holds the values of the block, rows ldv apart.
-  void Sum(const Strip& strip, const T* v) {
+  void Sum(const Strip& strip, const Operand* v) {
     if (block_.finishing) FinishRows(strip);
-    for (std::int64_t x = 0; x < strip.rows; x += kRowTile) {
-      const Range keys = strip.tile[x / kRowTile];
-      const int rows = static_cast<int>(std::min<std::int64_t>(kRowTile, strip.rows - x));
-      const T* const p = scratch_.s + x * scratch_.lds + keys.begin;
-      const T* const values = keys.empty() ? v : v + (keys.begin + block_.first - block_.keys.begin) * scratch_.ldv;
+    for (std::int64_t x = 0; x < strip.rows; x += P::kRowTile) {
+      ProductOf<P> product = ProductFor(scratch_.s + x * scratch_.lds, strip.tile[x / P::kRowTile], v);
+      const int rows = product.rows = static_cast<int>(std::min<std::int64_t>(P::kRowTile, strip.rows - x));
       T* const o = block_.states.o + (strip.r + x) * scratch_.ldv;
-      Product<T> product = {.rows = rows,
-                            .a = p,
-                            .lda = scratch_.lds,
-                            .b = values,
-                            .ldb = scratch_.ldv,
-                            .k = keys.end - keys.begin,
-                            .alpha = scratch_.factor + x,
-                            .c = o,
-                            .ldc = scratch_.ldv};
+      product.alpha = scratch_.factor + x;
+      product.c = o;
+      product.ldc = scratch_.ldv;
       if (!block_.finishing) {
-        WeightedSum<Into::kAdd>(product, scratch_.ldv);
+        P::template Multiply<Into::kAdd>(product, scratch_.ldv);
         continue;
       }
-      T* const out = TileRows(rows) == rows ? RowsOfOutput(strip.r + x) : nullptr;
+      T* const out = P::TileRows(rows) == rows ? RowsOfOutput(strip.r + x) : nullptr;
       if (out != nullptr) product.c = out, product.ldc = head_.out.row_stride;
-      WeightedSum<Into::kScale>(product, scratch_.ldv);
+      P::template Multiply<Into::kScale>(product, scratch_.ldv);
       for (std::int64_t y = 0; out == nullptr && y < rows; ++y) WriteRow(strip, x + y, o + y * scratch_.ldv);
     }
   }
 
-  // If the packed v holds Inf or NaN: keys that masks hide are left out, since 0·Inf is not 0. The same sums in the
-  // same order as WeightedSum().
+  // If the packed v holds Inf or NaN: row by row, with 0 for the values that masks hide from it, since 0·Inf is not 0.
+  // The same sums in the same order as Sum().
   void SumCarefully(const Strip& strip) {
-    const hn::ScalableTag<T> d;
-    const std::int64_t begin = block_.keys.begin - block_.first;
     if (block_.finishing) FinishRows(strip);
     RowPlace place = PlaceOf(strip.r);
     for (std::int64_t x = 0; x < strip.rows; ++x, ++place) {
-      const T* const p = scratch_.s + x * scratch_.lds;
-      T* const o = block_.states.o + (strip.r + x) * scratch_.ldv;
-      for (std::int64_t c = 0; c < scratch_.ldv; c += scratch_.lanes) {
-        auto sum = hn::Zero(d);
-        for (std::int64_t y = strip.needed.begin; y < strip.needed.end; ++y) {
-          if (!IsVisible(call_, head_, place.g, place.i, block_.first + y)) continue;
-          sum = hn::MulAdd(hn::Set(d, p[y]), hn::Load(d, scratch_.v + (y - begin) * scratch_.ldv + c), sum);
-        }
-        Join(sum, scratch_.factor[x], o + c);
+      packed_ = false;
+      Pack();
+      for (std::int64_t j = block_.keys.begin; j < block_.keys.end; ++j) {
+        if (IsVisible(call_, head_, place.g, place.i, j)) continue;
+        P::HideValue(j - block_.first - P::ElementsIn(steps_.begin), scratch_.ldv, scratch_.v);
       }
-      if (block_.finishing) WriteRow(strip, x, o);
+      T* const o = block_.states.o + (strip.r + x) * scratch_.ldv;
+      std::copy_n(scratch_.s + x * scratch_.lds, scratch_.lds, scratch_.row_s);
+      std::copy_n(o, scratch_.ldv, scratch_.row_o);
+      ProductOf<P> product = ProductFor(scratch_.row_s, strip.tile[x / P::kRowTile], scratch_.v);
+      product.rows = 1;
+      product.alpha = scratch_.factor + x;
+      product.c = scratch_.row_o;
+      product.ldc = scratch_.ldv;
+      if (block_.finishing) {
+        P::template Multiply<Into::kScale>(product, scratch_.ldv);
+        WriteRow(strip, x, scratch_.row_o);
+      } else {
+        P::template Multiply<Into::kAdd>(product, scratch_.ldv);
+        std::copy_n(scratch_.row_o, scratch_.ldv, o);
+      }
     }
+    packed_ = false;
   }
 
   const ForwardCall& call_;
   const ForwardTask& task_;
   const ForwardHead& head_;
-  const Scratch<T>& scratch_;
+  const Scratch<P>& scratch_;
   const ValueBlock<T> block_;
+  const Range steps_;                      // what the packed v holds
   bool checked_ = false, packed_ = false;  // v of this block
   bool finite_ = true;                     // as far as known
 };

@@ -18,6 +18,9 @@
 // has three tasks: say whether it can serve a problem (or why not), plan how, and do it. The CPU's answers are in
 // src/cpu.
 namespace keel {
+namespace cpu {
+struct UnitKernels;
+}
 
 // What a test or a benchmark overrides; 0 and nullopt leave the choice to the planner. A backend ignores what does not
 // apply to it. Forced key tiles are multiples of 64.
@@ -25,8 +28,9 @@ struct Forced {
   std::int64_t target = 0;  // SIMD target, as Highway counts them
   Tiles tiles = {};
   std::optional<bool> split_keys = {};
-  bool share_small = false;  // among threads, however little work there is
-  bool plain = false;        // on a GPU: by the plain kernel
+  bool share_small = false;                          // among threads, however little work there is
+  bool plain = false;                                // on a GPU: by the plain kernel
+  std::optional<const cpu::UnitKernels*> unit = {};  // the matrix unit for bf16; null: none
 };
 
 // What a plan depends on besides the problem, and where its reasons go.

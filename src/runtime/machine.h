@@ -1,12 +1,22 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "keel/export.h"
 
 namespace keel {
+
+// A unit that multiplies bf16 and adds in f32.
+enum class MatrixUnit : std::uint8_t { avx512_bf16, amx };
+
+struct MatrixUnitState {
+  MatrixUnit unit;
+  const char* name;
+  std::string why_not;  // it cannot be used; empty if it can
+};
 
 // What this machine can do, determined once.
 struct Machine {
@@ -18,6 +28,8 @@ struct Machine {
   std::int64_t l1_bytes = 0;              // data cache of a core; likewise below
   std::int64_t l2_bytes = 0;
   std::int64_t l3_bytes = 0;
+  std::vector<MatrixUnitState> units;   // all that Keel knows, present or not
+  std::optional<MatrixUnit> bf16_unit;  // the one that is faster than widening bf16 to f32, if any
 };
 
 inline namespace internal {  // exported, see parallel.h

@@ -17,7 +17,7 @@ STANDS_ON = {
     "plan": ["core", "runtime"],
     "cpu": ["plan"],
     "cuda": ["plan"],
-    "api": ["cpu", "cuda", "reference"],
+    "api": ["cpu", "cuda"],
     "ring": ["api"],
     "mpi": ["ring"],
     "nn": ["api", "io"],
@@ -34,7 +34,7 @@ STANDS_ON = {
 AT_THE_TOP = ("bench", "lab", "web")
 
 # The folders of libkeel, which links Highway and TBB alone.
-LIBRARY = {"core", "reference", "runtime", "cpu", "cuda", "plan", "api", "ring"}
+LIBRARY = {"core", "runtime", "cpu", "cuda", "plan", "api", "ring"}
 NOT_IN_LIBRARY = ("fmt/", "CLI/", "nlohmann/", "cblas", "mpi.h", "gtest/", "gmock/", "benchmark/")
 
 # Kernels take the flat call of core/call.h, so that a test of one needs no Problem.

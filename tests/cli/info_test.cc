@@ -36,6 +36,28 @@ TEST(Info, JsonHasTheSameFacts) {
   EXPECT_EQ(facts["l2_bytes"], machine().l2_bytes);
 }
 
+TEST(Info, TellsWhichMatrixUnitsAreUsedAndWhyNotTheOthers) {
+  const TemporaryFolder folder;
+  const auto units_with = [&](const char* variable) {
+    const auto switch_off = [variable] {
+      if (variable != nullptr) setenv(variable, "0", 1);
+    };
+    return nlohmann::json::parse(keel(folder, {"info", "--json"}, switch_off).out)["units"];
+  };
+  const auto all = units_with(nullptr);
+  ASSERT_EQ(all.size(), machine().units.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const MatrixUnitState& unit = machine().units[i];
+    EXPECT_EQ(all[i]["name"], unit.name);
+    EXPECT_EQ(all[i]["why_not"], unit.why_not);
+    EXPECT_EQ(all[i]["used"], machine().bf16_unit == unit.unit);
+    const std::string variable = unit.unit == MatrixUnit::amx ? "KEEL_AMX" : "KEEL_AVX512_BF16";
+    const auto off = units_with(variable.c_str())[i];
+    EXPECT_EQ(off["used"], false);
+    if (unit.why_not.empty()) EXPECT_EQ(off["why_not"], "switched off by " + variable + "=0");
+  }
+}
+
 TensorView described(DType dtype, const std::array<std::int64_t, 4>& shape) {
   return {nullptr, dtype, shape, contiguous_strides(shape)};
 }
@@ -117,6 +139,27 @@ TEST(Program, HelpAndVersion) {
     EXPECT_EQ(result.err, "");
     EXPECT_THAT(result.out, HasSubstr("Usage: keel"));
   }
+}
+
+TEST(Program, TheManualPageHasEveryOption) {
+  const TemporaryFolder folder;
+  const Result page = shell(folder, "keel --man");
+  EXPECT_EQ(page.status, 0);
+  EXPECT_THAT(page.out, testing::StartsWith(".TH keel 1"));
+  for (const char* text : {"keel attend", "\\-\\-causal", "keel bench"}) EXPECT_THAT(page.out, HasSubstr(text));
+}
+
+TEST(Program, CompletesSubcommandsAndOptions) {
+  const TemporaryFolder folder;
+  const auto after = [&](const std::string& words) { return shell(folder, "keel --complete " + words).out; };
+  EXPECT_THAT(after(""), HasSubstr("attend\n"));
+  EXPECT_THAT(after(""), testing::Not(HasSubstr("--causal")));
+  EXPECT_THAT(after("attend q.npy"), HasSubstr("--causal\n"));
+  EXPECT_THAT(shell(folder, "keel --completion tcsh").err, HasSubstr("--completion: expected bash, zsh or fish"));
+  // In bash itself.
+  const std::string ask =
+      "eval \"$(keel --completion bash)\"; COMP_WORDS=(keel attend --caus); COMP_CWORD=2; _keel; echo ";
+  EXPECT_EQ(shell(folder, "bash -c '" + ask + "${COMPREPLY[@]}'").out, "--causal\n");
 }
 
 // What `keel info` prints on a terminal, with these environment variables.

@@ -115,6 +115,13 @@ TEST(Lab, EveryCommandOfItsHelpCanBePasted) {
   EXPECT_THAT(shell(spaced, "'a b/keel' lab --help").out, HasSubstr("\n  'a b/keel' lab list "));
 }
 
+TEST(Lab, HasAManualPageAndCompletionsOfItsOwn) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(shell(folder, "keel-lab --man").out, HasSubstr("\\-\\-blind"));
+  EXPECT_THAT(shell(folder, "keel --complete lab").out, HasSubstr("--open\n"));
+  EXPECT_THAT(shell(folder, "keel --complete lab break").out, HasSubstr("--blind\n"));
+}
+
 TEST(Lab, JsonIsTheSameForAnyNumberOfThreads) {
   const TemporaryFolder folder;
   const auto printed = [&](const char* threads) {

@@ -12,6 +12,7 @@
 #include "conformance/merge.h"
 #include "conformance/table.h"
 #include "core/message.h"
+#include "cpu/forced.h"
 
 namespace keel::conformance {
 namespace {
@@ -83,13 +84,17 @@ void for_slices_of_every_case(Check check) {
   }
 }
 
+//
+// By the kernels that keep weights in f32. A matrix unit rounds them to bf16 next to the largest of their own slice:
+// errors of the same size, as Slices.OfEveryCaseMatchTheOracle finds, but others.
 TEST(Slices, EqualTheWhole) {
   Judge judge;
+  const Forward attend = forced_forward({.unit = nullptr});
   for_slices_of_every_case([&](const Instance& instance, std::uint64_t seed) {
     const ForwardMemory whole = instance.forward_memory(), sliced = instance.forward_memory();
     const Outputs a = whole.outputs(), b = sliced.outputs();
-    attention(instance.q(), instance.k(), instance.v(), whole.out_view(), instance.options(), a);
-    sliced_attention(seed)(instance.q(), instance.k(), instance.v(), sliced.out_view(), instance.options(), b);
+    attend(instance.q(), instance.k(), instance.v(), whole.out_view(), instance.options(), a);
+    sliced_attention(seed, attend)(instance.q(), instance.k(), instance.v(), sliced.out_view(), instance.options(), b);
     const Case& c = instance.description();
     judge.expect(c, {"out", c.dtype, read(whole.out_view()), read(sliced.out_view())}, instance.expected().out);
     for (const RowStatistic& s : kRowStatistics) {

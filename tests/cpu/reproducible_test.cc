@@ -150,6 +150,32 @@ TEST(Reproducible, RowsDoNotDependOnTheOthers) {
   }
 }
 
+// With the heads of a key side by side, decoding takes them together, block by block.
+TEST(Reproducible, HeadsReadTogetherHaveTheBitsOfHeadsAlone) {
+  constexpr std::int64_t n = 1000, d = 64, heads = 8, kv_heads = 4;
+  std::vector<float> q(heads * d), k(n * kv_heads * d), v(k.size()), apart_k(k.size()), apart_v(k.size());
+  conformance::Generator random(5);
+  for (auto* x : {&q, &k, &v}) {
+    for (float& value : *x) value = static_cast<float>(random.normal());
+  }
+  for (std::int64_t j = 0; j < n; ++j) {
+    for (std::int64_t h = 0; h < kv_heads; ++h) {
+      std::copy_n(k.data() + (j * kv_heads + h) * d, d, apart_k.data() + (h * n + j) * d);
+      std::copy_n(v.data() + (j * kv_heads + h) * d, d, apart_v.data() + (h * n + j) * d);
+    }
+  }
+  const auto run = [&](std::vector<float>& keys, std::vector<float>& values, bool together, int threads) {
+    TensorView k_view = view(keys.data(), {1, kv_heads, n, d}), v_view = view(values.data(), {1, kv_heads, n, d});
+    if (together) k_view.strides = v_view.strides = {n * kv_heads * d, d, kv_heads * d, 1};
+    std::vector<float> out(heads * d);
+    run_forced(view(q.data(), {1, heads, 1, d}), k_view, v_view, view(out.data(), {1, heads, 1, d}),
+               {.threads = threads}, {}, {.tiles = {12, 64, 256}, .share_small = true});
+    return out;
+  };
+  const std::vector<float> expected = run(apart_k, apart_v, false, 1);
+  for (const int threads : {1, 2, 3}) EXPECT_EQ(run(k, v, true, threads), expected) << threads << " threads";
+}
+
 // A mask that all queries share is a range of keys to the kernel; written out for every query it is not.
 TEST(Reproducible, ASharedMaskHasTheBitsOfADenseOne) {
   static constexpr std::int64_t n = 150, d = 32, heads = 4, kv_heads = 2;

@@ -67,6 +67,9 @@ def main(program):
 
         refused = subprocess.run([*command(program, folder, "whole"), "--seed", "2"], capture_output=True, text=True, check=False)
         assert refused.returncode == 3 and "expected a checkpoint of this run" in refused.stderr, refused
+        shown = subprocess.run([program, "--help"], capture_output=True, text=True, check=True)
+        for option in ("--layers", "--lr", "--checkpoint", "--curve"):
+            assert option in shown.stdout, shown
         usage = subprocess.run([program, "--steps"], capture_output=True, text=True, check=False)
         assert usage.returncode == 2, usage
     print("interrupted, killed and left alone: the same curve and the same weights")

@@ -11,6 +11,7 @@
 #include "io/file.h"
 #include "keel/error.h"
 #include "lab/folder.h"
+#include "lab/report/picture.h"
 #include "run.h"
 #include "support/temporary_folder.h"
 
@@ -99,6 +100,7 @@ TEST(Report, AnswersWithTheNumbersOfThisRun) {
   EXPECT_THAT(answer,
               HasSubstr(fmt::format("{:.0f}&nbsp;% of a row", 100 * all.at("saturation.raw.d64.n64.median").value)));
   EXPECT_THAT(answer, HasSubstr(fmt::format("{:.1f} times the steps", all.at("ablation.raw.d64.slower").value)));
+  EXPECT_THAT(answer, HasSubstr(fmt::format("{:.0f} BLEU instead", all.at("translate.dot-64.bleu").value)));
   // What was not measured is not made up: the sentence has no number, and the step no figure.
   const std::string less = report({small()}, ledger({}, {}));
   EXPECT_THAT(less, HasSubstr("so its spread grows as √d_k."));
@@ -125,6 +127,20 @@ TEST(Report, HasKernelsOrRecordedRowsAndSaysWhich) {
   EXPECT_NEAR(row.at("unscaled").at("scores")[3], 8 * row.at("scaled").at("scores")[3].get<double>(), 0.01);
   EXPECT_LT(row.at("unscaled").at("entropy"), row.at("scaled").at("entropy"));
   EXPECT_EQ(recorded.at("maps").at("1024").at("scaled").at("weights").size(), 256u);
+}
+
+TEST(Picture, ShowsWhatTheRunMeasuredOrIsLeftOut) {
+  const std::string svg = picture(everything());
+  const auto count = [&](const std::string& text) {
+    std::size_t n = 0;
+    for (std::size_t at = svg.find(text); at != std::string::npos; at = svg.find(text, at + 1)) ++n;
+    return n;
+  };
+  EXPECT_TRUE(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+  EXPECT_EQ(count("stroke-width=\"2.5\""), 4u);        // two curves in each of two panels
+  EXPECT_EQ(count("<rect "), 1u + 2u * 16 * 16 + 2u);  // the page, two maps, the legend
+  EXPECT_EQ(count("nan"), 0u);
+  EXPECT_EQ(picture({small()}), "");
 }
 
 TEST(Report, LeavesNoHalfRowEmpty) {

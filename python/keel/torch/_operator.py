@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
-from torch._decomp import register_decomposition
+from torch._decomp import meta_table, register_decomposition
 
 from keel import _core
 from keel._attention import COUNTS
@@ -330,9 +330,14 @@ def attention_weights(*inputs: Any) -> Any:
     return torch.ops.keel.attention_weights(*(x.detach() if isinstance(x, Tensor) else x for x in inputs))
 
 
+# Decompositions for torch.onnx.export, which asks for all there are. Fake tensors of symbolic sizes would take them
+# too, if there were no meta functions.
+meta_table[torch.ops.keel.attention.default] = _attention_fake
+meta_table[torch.ops.keel.attention_weights.default] = _attention_weights_fake
+
+
 @register_decomposition(torch.ops.keel.attention.default)
 def _attention_in_onnx(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    """For torch.onnx.export, which alone asks for the decompositions of others' operators."""
     *options, statistics, out_dtype = rest
     if statistics:
         _check.refuse("attention", "return_stats", "False in an ONNX export", True, NotImplementedError)

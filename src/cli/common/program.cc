@@ -16,6 +16,7 @@
 #include <typeinfo>
 
 #include "cli/common/interrupt.h"
+#include "cli/common/manual.h"
 #include "io/temporaries.h"
 #include "keel/attention.h"
 #include "keel/error.h"
@@ -114,6 +115,11 @@ void prepare(CLI::App& app) {
 }
 
 void parse(CLI::App& app, int argc, const char* const* argv) {
+  // About the program itself, ahead of everything that it checks.
+  const std::string first = argc > 1 ? argv[1] : "";
+  if (first == "--man" && argc == 2) return void(fmt::print("{}", manual_page(app)));
+  if (first == "--complete") return void(fmt::print("{}", completions(app, {argv + 2, argv + argc})));
+  if (first == "--completion") return void(fmt::print("{}", completion_script(argc > 2 ? argv[2] : "")));
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& request) {  // --help or --version

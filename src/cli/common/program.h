@@ -30,7 +30,9 @@ void complain(const char* message) noexcept;
 // --help, --version and the style of the help, which subcommands inherit: call it before adding them.
 void prepare(CLI::App& app);
 
-// Reads the command line and runs what it asks for. CLI11's errors become UsageError, with a hint where to look.
+// Reads the command line and runs what it asks for; --man, --complete WORDS and --completion SHELL as its first word
+// print the manual page, what may come next, and a script for a shell. CLI11's errors become UsageError, with a hint
+// where to look.
 void parse(CLI::App& app, int argc, const char* const* argv);
 
 // main(): runs `body` and returns the exit status. Whatever it throws becomes one line on stderr; data that did not

@@ -1,0 +1,37 @@
+// The backward kernels for bf16 on the matrix units of x86. Both units come with AVX-512.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/backward_bf16.cc"
+#include <hwy/foreach_target.h>  // must come first
+#include <hwy/highway.h>
+
+#include "cpu/backward-inl.h"
+#include "cpu/tile_products-inl.h"
+#include "cpu/unit.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace keel::cpu::HWY_NAMESPACE {
+#if HWY_TARGET == HWY_AVX3
+BackwardKernel BackwardKernelDot() { return MakeBackwardKernel<DotProducts>(); }
+BackwardKernel BackwardKernelTiles() { return MakeBackwardKernel<TileProducts<HardwareTiles>>(); }
+#endif
+}  // namespace keel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace keel::cpu {
+BackwardKernel backward_kernel_avx512_bf16() {
+#if HWY_TARGETS & HWY_AVX3
+  return N_AVX3::BackwardKernelDot();
+#else
+  return {};
+#endif
+}
+BackwardKernel backward_kernel_amx() {
+#if HWY_TARGETS & HWY_AVX3
+  return N_AVX3::BackwardKernelTiles();
+#else
+  return {};
+#endif
+}
+}  // namespace keel::cpu
+#endif

@@ -1,0 +1,126 @@
+// The sums over rows that become dk and dv: dv += pᵀ·do and dk += dsᵀ·q for a block of keys.
+#if defined(KEEL_CPU_BACKWARD_KEYS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KEEL_CPU_BACKWARD_KEYS_INL_H_
+#undef KEEL_CPU_BACKWARD_KEYS_INL_H_
+#else
+#define KEEL_CPU_BACKWARD_KEYS_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cpu/backward_scratch-inl.h"
+#include "cpu/gemm-inl.h"
+#include "cpu/products-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace keel::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// What a block of rows adds: weights times values.
+template <class P>
+struct KeyTerms {
+  const typename P::T* weights;        // (rows, lds); pairs of rows take the place of the first
+  const typename P::Operand* values;   // (rows, ld)
+  const typename P::Operand* columns;  // (d, ld_columns) the same by columns, for pairs
+  std::int64_t ld;
+  bool finite;  // all values
+};
+
+// Sums of `d` columns. Fused multiply-adds keep them as rows of keys, (keys, ld): the register tile reads the weights
+// by columns. Pairs keep them transposed, (d, lds): the weights, in pairs of rows, are then the right-hand operand, and
+// nothing but the few values has to be transposed.
+template <class P>
+class KeyGradients {
+ public:
+  using T = typename P::T;
+
+  KeyGradients(std::int64_t d, const BackwardScratch<P>& scratch, T* sums) : d_(d), scratch_(scratch), sums_(sums) {
+    ld_ = P::kPairs ? scratch.lds : sums == scratch.dk ? scratch.ldk : scratch.ldv;
+  }
+
+  void Clear(std::int64_t keys) { std::fill_n(sums_, (P::kPairs ? d_ : P::TiledRows(keys)) * ld_, T{0}); }
+
+  // The rows that scratch.rows names for every tile of keys. `values` stay in the first-level cache for all keys.
+  void Add(const KeyTerms<P>& x, std::int64_t keys) {
+    if constexpr (P::kPairs) {
+      AddPairs(x, keys);
+    } else {
+      ForColumns<T>(RoundUp(d_, scratch_.granule), [&](std::int64_t c, std::int64_t width) {
+        for (std::int64_t y = 0; y < keys; y += P::kKeyTile) {
+          const Range seen = scratch_.rows[y / P::kKeyTile];
+          if (seen.empty()) continue;
+          const Product<T> tile = {.rows = static_cast<int>(std::min<std::int64_t>(P::kKeyTile, keys - y)),
+                                   .a = x.weights + seen.begin * scratch_.lds + y,
+                                   .lda = scratch_.lds,
+                                   .b = x.values + seen.begin * x.ld + c,
+                                   .ldb = x.ld,
+                                   .k = seen.end - seen.begin,
+                                   .alpha = scratch_.ones,
+                                   .c = sums_ + y * ld_ + c,
+                                   .ldc = ld_};
+          MultiplyMatrices<Into::kAdd, true>(tile, width);
+        }
+      });
+    }
+  }
+
+  // One row's share of one key.
+  void AddOne(const KeyTerms<P>& x, std::int64_t row, std::int64_t y) {
+    if constexpr (P::kPairs) {
+      const T weight = to_float(HalfOf(P::Weights(x.weights + row / 2 * 2 * scratch_.lds)[y], row));
+      for (std::int64_t c = 0; c < d_; ++c) sums_[c * ld_ + y] += weight * P::At(x.values + row * x.ld, c);
+    } else {
+      const T weight = x.weights[row * scratch_.lds + y];
+      for (std::int64_t c = 0; c < d_; ++c) sums_[y * ld_ + c] += weight * x.values[row * x.ld + c];
+    }
+  }
+
+  // The sums of key y, valid until the next call; keys come in order.
+  const T* Row(std::int64_t y) const {
+    if constexpr (P::kPairs) {
+      constexpr std::int64_t kKeys = kTileColumns<T, T>, kColumns = kTileKeys<T>;
+      const std::int64_t ld = RoundUp(d_, scratch_.granule);
+      for (std::int64_t c = 0; y % kKeys == 0 && c < d_; c += kColumns) {
+        TransposeTile(sums_ + c * ld_ + y, ld_, scratch_.key_rows + c, ld);
+      }
+      return scratch_.key_rows + y % kKeys * ld;
+    } else {
+      return sums_ + y * ld_;
+    }
+  }
+
+ private:
+  void AddPairs(const KeyTerms<P>& x, std::int64_t keys) {
+    const std::int64_t ldb = 2 * scratch_.lds;
+    for (std::int64_t y = 0; y < keys; y += P::kKeyTile) {
+      const Range seen = scratch_.rows[y / P::kKeyTile];
+      if (seen.empty()) continue;
+      const Range steps = P::StepsOf(seen);
+      for (std::int64_t c = 0; c < d_; c += P::kRowTile) {
+        const ProductOf<P> tile = {.rows = static_cast<int>(std::min<std::int64_t>(P::kRowTile, d_ - c)),
+                                   .a = x.columns + c * scratch_.ld_columns + steps.begin,
+                                   .lda = scratch_.ld_columns,
+                                   .b = P::Weights(x.weights) + steps.begin * ldb + y,
+                                   .ldb = ldb,
+                                   .k = steps.end - steps.begin,
+                                   .alpha = scratch_.ones,
+                                   .c = sums_ + c * ld_ + y,
+                                   .ldc = ld_};
+        P::template Multiply<Into::kAdd>(tile, RoundUp(std::min(P::kKeyTile, keys - y), scratch_.granule));
+      }
+    }
+  }
+
+  const std::int64_t d_;
+  const BackwardScratch<P>& scratch_;
+  T* const sums_;
+  std::int64_t ld_ = 0;
+};
+
+}  // namespace keel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,185 @@
+// bf16 in pairs, as matrix units multiply them: rounding to it, and the caller's arrays packed.
+#if defined(KEEL_CPU_PAIRS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KEEL_CPU_PAIRS_INL_H_
+#undef KEEL_CPU_PAIRS_INL_H_
+#else
+#define KEEL_CPU_PAIRS_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "cpu/forward.h"
+#include "cpu/gemm-inl.h"
+#include "cpu/pack-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace keel::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+HWY_INLINE BFloat16& HalfOf(Pair& pair, std::int64_t x) { return x % 2 == 0 ? pair.even : pair.odd; }
+HWY_INLINE BFloat16 HalfOf(const Pair& pair, std::int64_t x) { return x % 2 == 0 ? pair.even : pair.odd; }
+
+// Suspect() for vectors of pairs.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V SuspectWords(D d, V seen, V words) {
+  return Suspect(d, Suspect(d, seen, EvenOfWords(d, words)), OddOfWords(d, words));
+}
+
+// To nearest, ties to even, by what every target has.
+struct SoftwareRounding {
+  // Two vectors, one behind the other.
+  template <class D, class V = hn::Vec<D>>
+  static HWY_INLINE void Store(D d, V first, V second, BFloat16* to) {
+    StoreAs(d, first, to);
+    StoreAs(d, second, to + hn::Lanes(d));
+  }
+  // Lane by lane a pair.
+  template <class D, class V = hn::Vec<D>>
+  static HWY_INLINE void StorePairs(D d, V even, V odd, Pair* to) {
+    BFloat16 halves[2][HWY_MAX_BYTES / sizeof(float)];
+    StoreAs(d, even, halves[0]);
+    StoreAs(d, odd, halves[1]);
+    for (std::size_t i = 0; i < hn::Lanes(d); ++i) to[i] = {halves[0][i], halves[1][i]};
+  }
+};
+
+#if HWY_TARGET == HWY_AVX3
+// By AVX512_BF16, which the compiler's target does not include. Denormal results become 0.
+struct HardwareRounding {
+  template <class D, class V = hn::Vec<D>>
+  static HWY_INLINE __m512i Round(V first, V second) {
+    __m512i both;
+    asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(both) : "v"(second.raw), "v"(first.raw));
+    return both;
+  }
+  template <class D, class V = hn::Vec<D>>
+  static HWY_INLINE void Store(D, V first, V second, BFloat16* to) {
+    _mm512_storeu_si512(to, Round<D>(first, second));
+  }
+  template <class D, class V = hn::Vec<D>>
+  static HWY_INLINE void StorePairs(D, V even, V odd, Pair* to) {
+    const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                                           21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    _mm512_storeu_si512(to, _mm512_permutexvar_epi16(order, Round<D>(even, odd)));
+  }
+};
+#endif
+
+// One row of n bf16 as pairs; what is left of `steps` pairs becomes 0.
+HWY_INLINE void LoadPairs(const BFloat16* from, std::int64_t stride, std::int64_t n, std::int64_t steps, Pair* to) {
+  auto* const halves = reinterpret_cast<BFloat16*>(to);
+  if (stride == 1) {
+    std::memcpy(halves, from, static_cast<std::size_t>(n) * sizeof(BFloat16));
+  } else {
+    for (std::int64_t c = 0; c < n; ++c) halves[c] = from[c * stride];
+  }
+  std::fill(halves + n, halves + 2 * steps, BFloat16{});
+}
+
+// Keys [j, j + keys) as one panel kᵀ (steps, width) of pairs of columns; what is beyond d_k, or beyond `keys` to a
+// multiple of 16, becomes 0.
+HWY_NOINLINE inline void PackPairPanel(const Rows& k, std::int64_t j, std::int64_t keys, std::int64_t d_k,
+                                       std::int64_t steps, std::int64_t width, Pair* HWY_RESTRICT panel) {
+  const std::int64_t stride = k.row_stride;
+  const auto* const source = static_cast<const BFloat16*>(k.data) + j * stride;
+  const auto element = [&](std::int64_t x, std::int64_t c) {
+    return x < keys && c < d_k ? source[x * stride + c * k.column_stride] : BFloat16{};
+  };
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  constexpr std::int64_t kColumns = 2 * kHalfRows;
+  const hn::ScalableTag<float> d;
+  for (std::int64_t x = 0; x < keys; x += kVectorRows) {
+    for (std::int64_t c = 0; c < 2 * steps; c += kColumns) {
+      FloatVector columns[kHalfRows];
+      if (k.column_stride == 1 && x + kVectorRows <= keys && c + kColumns <= d_k) {
+        LoadColumns(source + x * stride + c, stride, columns);
+      } else {
+        BFloat16 tile[kVectorRows * kColumns];
+        for (std::int64_t i = 0; i < kVectorRows * kColumns; ++i) tile[i] = element(x + i / kColumns, c + i % kColumns);
+        LoadColumns(static_cast<const BFloat16*>(tile), kColumns, columns);
+      }
+      for (std::int64_t i = 0; i < kHalfRows && c / 2 + i < steps; ++i) {
+        hn::Store(columns[i], d, reinterpret_cast<float*>(panel + (c / 2 + i) * width + x));
+      }
+    }
+  }
+#else
+  const std::int64_t padded = RoundUp(keys, 16);
+  for (std::int64_t c = 0; c < steps; ++c) {
+    for (std::int64_t x = 0; x < padded; ++x) panel[c * width + x] = {element(x, 2 * c), element(x, 2 * c + 1)};
+  }
+#endif
+}
+
+// Values of `block` as `steps` of pairs of keys, counted from `first` on, in rows ldv pairs apart; keys outside the
+// block and columns beyond d_v become 0. Returns whether all are finite.
+HWY_NOINLINE inline bool PackPairValues(const Rows& v, Range block, std::int64_t first, Range steps, std::int64_t d_v,
+                                        std::int64_t ldv, Pair* HWY_RESTRICT to) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToUnsigned<decltype(d)> du;
+  const hn::Rebind<std::uint16_t, decltype(d)> du16;
+  const auto n = static_cast<std::int64_t>(hn::Lanes(d));
+  const std::int64_t vectors_end = v.column_stride == 1 ? d_v / n * n : 0;
+  auto seen = hn::Zero(d);
+  for (std::int64_t step = steps.begin; step < steps.end; ++step, to += ldv) {
+    const std::int64_t y = first + 2 * step;
+    const bool has_even = y >= block.begin && y < block.end, has_odd = y + 1 >= block.begin && y + 1 < block.end;
+    const auto* const even = static_cast<const BFloat16*>(v.data) + y * v.row_stride;
+    const auto* const odd = even + v.row_stride;
+    const auto load = [&](bool there, const BFloat16* from) {
+      return there ? hn::PromoteTo(du, hn::LoadU(du16, reinterpret_cast<const std::uint16_t*>(from))) : hn::Zero(du);
+    };
+    for (std::int64_t c = 0; c < vectors_end; c += n) {
+      const auto words = hn::BitCast(d, hn::Or(load(has_even, even + c), hn::ShiftLeft<16>(load(has_odd, odd + c))));
+      seen = SuspectWords(d, seen, words);
+      hn::Store(words, d, reinterpret_cast<float*>(to + c));
+    }
+    if (vectors_end == ldv) continue;
+    const auto at = [&](bool there, const BFloat16* from, std::int64_t c) {
+      return there && c < d_v ? from[c * v.column_stride] : BFloat16{};
+    };
+    for (std::int64_t c = vectors_end; c < ldv; ++c) to[c] = {at(has_even, even, c), at(has_odd, odd, c)};
+    for (std::int64_t c = vectors_end; c < ldv; c += n) {
+      const auto words = hn::Load(d, reinterpret_cast<const float*>(to + c));
+      seen = SuspectWords(d, seen, words);
+    }
+  }
+  return hn::AllFalse(d, hn::IsNaN(seen));
+}
+
+// The columns of `rows` rows of pairs: to[c] holds column c of all rows, in pairs of rows. Rows from `rows` on become
+// 0.
+HWY_NOINLINE inline void TransposePairs(const Pair* from, std::int64_t ld, std::int64_t rows, std::int64_t columns,
+                                        std::int64_t steps, Pair* HWY_RESTRICT to, std::int64_t ldt) {
+  const auto half = [&](std::int64_t x, std::int64_t c) { return HalfOf(from[x * ld + c / 2], c); };
+  std::int64_t done = 0;
+#if HWY_TARGET == HWY_AVX3
+  done = rows / kVectorRows * kVectorRows;
+  const std::int64_t wide = RoundUp(columns, 2 * kHalfRows);
+  for (std::int64_t x = 0; x < done; x += kVectorRows) {
+    for (std::int64_t c = 0; c < wide; c += 2 * kHalfRows) {
+      FloatVector words[kHalfRows];
+      LoadColumns(reinterpret_cast<const BFloat16*>(from + x * ld) + c, 2 * ld, words);
+      for (int i = 0; i < kHalfRows; ++i) {
+        const __m512i both = _mm512_castps_si512(words[i].raw);
+        auto* const even = reinterpret_cast<__m256i*>(to + (c + 2 * i) * ldt + x / 2);
+        auto* const odd = reinterpret_cast<__m256i*>(to + (c + 2 * i + 1) * ldt + x / 2);
+        _mm256_storeu_si256(even, _mm512_cvtepi32_epi16(both));
+        _mm256_storeu_si256(odd, _mm512_cvtepi32_epi16(_mm512_srli_epi32(both, 16)));
+      }
+    }
+  }
+#endif
+  for (std::int64_t c = 0; c < columns; ++c) {
+    for (std::int64_t x = done; x < 2 * steps; ++x) HalfOf(to[c * ldt + x / 2], x) = x < rows ? half(x, c) : BFloat16{};
+  }
+}
+
+}  // namespace keel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

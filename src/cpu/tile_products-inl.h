@@ -1,0 +1,143 @@
+// Products by tiles: registers of 16 rows of 64 bytes, of which one instruction multiplies 16 × 32 by 32 × 16 bf16 and
+// adds to 16 × 16 sums in f32. `Tiles` is the unit, or what stands for it in tests.
+//
+// Per 32 × 32 sums and 32 products each: 4 instructions of 16 cycles, beside which 4 loads of 8 cycles are free. Stores
+// of sums are not quite, so a product should be deep: q·kᵀ is d deep, p·v as deep as a block has keys.
+#if defined(KEEL_CPU_TILE_PRODUCTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KEEL_CPU_TILE_PRODUCTS_INL_H_
+#undef KEEL_CPU_TILE_PRODUCTS_INL_H_
+#else
+#define KEEL_CPU_TILE_PRODUCTS_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "cpu/products-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace keel::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET == HWY_AVX3
+// AMX. The instructions are written out because the compiler's target does not include them. Strides count bytes.
+struct HardwareTiles {
+  using Rounding = HardwareRounding;
+
+  struct alignas(64) Shapes {
+    std::uint8_t palette = 1, start = 0, unused[14] = {};
+    std::uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  };
+  static void Begin() {
+    const Shapes shapes;
+    asm volatile("ldtilecfg %0" ::"m"(shapes));
+  }
+  static void End() { asm volatile("tilerelease" ::); }
+
+  template <int t>
+  static HWY_INLINE void Zero() {
+    asm volatile("tilezero %%tmm%c0" ::"i"(t));
+  }
+  template <int t>
+  static HWY_INLINE void Load(const void* from, std::ptrdiff_t stride) {
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(t) : "memory");
+  }
+  template <int t>
+  static HWY_INLINE void Store(void* to, std::ptrdiff_t stride) {
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(stride), "i"(t) : "memory");
+  }
+  // c += a·b.
+  template <int c, int a, int b>
+  static HWY_INLINE void MultiplyAdd() {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(c), "i"(a), "i"(b));
+  }
+};
+#endif
+
+template <class Tiles>
+struct TileProducts : PairProducts<typename Tiles::Rounding, 16> {
+  static constexpr bool kStreams = false, kLateScale = true;
+  static constexpr std::int64_t kTile = 16;
+  static constexpr std::int64_t kRowTile = 2 * kTile, kStripRows = kRowTile;
+  static int TileRows(std::int64_t rows) { return rows <= kTile ? kTile : kRowTile; }
+  static std::int64_t TiledRows(std::int64_t rows) { return RoundUp(rows, kTile); }
+
+  static void Begin() { Tiles::Begin(); }
+  static void End() { Tiles::End(); }
+
+  template <Into kInto>
+  static void Multiply(const Product<float, Pair, Pair>& x, std::ptrdiff_t columns) {
+    if constexpr (kInto == Into::kAdd) ScaleRows(x, columns, /*ones=*/false);
+    constexpr bool kExtends = kInto == Into::kAdd;
+    std::ptrdiff_t c = 0;
+    if (x.rows > kTile) {
+      for (; c + 2 * kTile <= columns; c += 2 * kTile) Block<2, 2, kExtends>(x, c);
+      if (c < columns) Block<2, 1, kExtends>(x, c);
+    } else {
+      for (; c + 4 * kTile <= columns; c += 4 * kTile) Block<1, 4, kExtends>(x, c);
+      for (; c < columns; c += kTile) Block<1, 1, kExtends>(x, c);
+    }
+    if constexpr (kInto == Into::kScale) ScaleRows(x, columns, /*ones=*/true);
+  }
+
+ private:
+  // Rows of C times alpha, those with an alpha of 1 too if `ones`.
+  static HWY_INLINE void ScaleRows(const Product<float, Pair, Pair>& x, std::ptrdiff_t columns, bool ones) {
+    const hn::ScalableTag<float> d;
+    for (int r = 0; r < x.rows; ++r) {
+      if (!ones && x.alpha[r] == 1.0f) continue;
+      const auto alpha = hn::Set(d, x.alpha[r]);
+      float* const row = x.c + r * x.ldc;
+      for (std::ptrdiff_t c = 0; c < columns; c += static_cast<std::ptrdiff_t>(hn::Lanes(d))) {
+        hn::StoreU(hn::Mul(hn::LoadU(d, row + c), alpha), d, row + c);
+      }
+    }
+  }
+
+  // MT × NT tiles of C from column c on: sums in tiles from 0 on, then MT tiles of A, then B, one after the other if
+  // there are not enough.
+  template <int MT, int NT, bool kExtends>
+  static HWY_NOINLINE void Block(const Product<float, Pair, Pair>& x, std::ptrdiff_t c) {
+    static_assert(MT * NT <= 4 && (MT == 1 || NT <= 2));
+    constexpr auto each = [](auto f) {
+      [&]<int... i>(std::integer_sequence<int, i...>) { (f(std::integral_constant<int, i>()), ...); }
+      (std::make_integer_sequence<int, MT * NT>());
+    };
+    const std::ptrdiff_t lda = x.lda * 4, ldb = x.ldb * 4, ldc = x.ldc * 4;
+    float* const to = x.c + c;
+    each([&]<int i>(std::integral_constant<int, i>) {
+      if constexpr (kExtends) {
+        Tiles::template Load<i>(to + i / NT * kTile * x.ldc + i % NT * kTile, ldc);
+      } else {
+        Tiles::template Zero<i>();
+      }
+    });
+    const Pair *a = x.a, *b = x.b + c;
+    for (std::ptrdiff_t step = 0; step < x.k; step += kTile, a += kTile, b += kTile * x.ldb) {
+      Tiles::template Load<4>(a, lda);
+      if constexpr (MT == 2) Tiles::template Load<5>(a + kTile * x.lda, lda);
+      [&]<int... n>(std::integer_sequence<int, n...>) {
+        (
+            [&] {
+              constexpr int kB = MT == 2 ? 6 + n : 5 + n % 3;
+              Tiles::template Load<kB>(b + n * kTile, ldb);
+              Tiles::template MultiplyAdd<n, 4, kB>();
+              if constexpr (MT == 2) Tiles::template MultiplyAdd<NT + n, 5, kB>();
+            }(),
+            ...);
+      }
+      (std::make_integer_sequence<int, NT>());
+    }
+    each([&]<int i>(std::integral_constant<int, i>) {
+      Tiles::template Store<i>(to + i / NT * kTile * x.ldc + i % NT * kTile, ldc);
+    });
+  }
+};
+
+}  // namespace keel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,27 @@
+#pragma once
+
+#include "cpu/backward.h"
+#include "cpu/forward.h"
+#include "runtime/machine.h"
+
+// The kernels that multiply bf16 on a matrix unit. They differ from those of the SIMD targets in their products alone:
+// operands stay bf16, so do the weights and the gradients of the scores once they are known, and every sum is in f32.
+namespace keel::cpu {
+
+struct UnitKernels {
+  const char* name = "";         // as plans show it
+  std::int64_t row_granule = 0;  // blocks of rows are multiples of it
+  std::int64_t key_block = 0;    // keys whose scores, for the rows that go together, stay in the first-level cache
+  ForwardKernel forward;
+  BackwardKernel backward;
+};
+
+// Of a unit that machine() has.
+const UnitKernels& unit_kernels(MatrixUnit unit);
+
+ForwardKernel forward_kernel_avx512_bf16();
+BackwardKernel backward_kernel_avx512_bf16();
+ForwardKernel forward_kernel_amx();
+BackwardKernel backward_kernel_amx();
+
+}  // namespace keel::cpu
