@@ -86,7 +86,7 @@ Options options_of(const RingCase& c, int threads) {
   return o;
 }
 
-// One value of every rank, on rank 0; a barrier for all.
+// One value of every rank, on rank 0, and rank 0's on all; a barrier for all.
 std::vector<double> gather(ring::Transport& transport, double mine) {
   const int size = transport.size();
   std::vector<double> all(static_cast<std::size_t>(size), mine);
@@ -95,17 +95,17 @@ std::vector<double> gather(ring::Transport& transport, double mine) {
     requests.clear();
   };
   std::vector<ring::Transport::Request> requests;
-  char go = 0;
+  double& of_root = all[0];
   if (transport.rank() == 0) {
     for (int rank = 1; rank < size; ++rank) {
       requests.push_back(transport.irecv(rank, 0, &all[static_cast<std::size_t>(rank)], sizeof(double)));
     }
     wait(requests);
-    for (int rank = 1; rank < size; ++rank) requests.push_back(transport.isend(rank, 0, &go, 1));
+    for (int rank = 1; rank < size; ++rank) requests.push_back(transport.isend(rank, 0, &of_root, sizeof(double)));
   } else {
     requests.push_back(transport.isend(0, 0, &mine, sizeof(mine)));
     wait(requests);
-    requests.push_back(transport.irecv(0, 0, &go, 1));
+    requests.push_back(transport.irecv(0, 0, &of_root, sizeof(double)));
   }
   wait(requests);
   return all;
@@ -222,9 +222,12 @@ RingTimes measure_ring(const World& world, const RingCase& c, int ranks, int rep
       one_process(*whole, ranks);
       std::swap(whole->what, first);
     }
+    double asleep = 0;
     for (int repeat = -1; repeat < repeats; ++repeat) {  // the first warms up
+      // The other ranks sleep for about as long, since waiting takes time of the cores that are measured.
+      if (rank != 0) std::this_thread::sleep_for(std::chrono::duration<double>(0.97 * asleep));
       const double one = whole ? one_process(*whole, ranks) : 0.0;
-      gather(plain, 0);
+      asleep = gather(plain, one)[0];
       const Binding binding(rank);
       const double call = pair ? pair->seconds(c) : 0.0;
       gather(plain, 0);

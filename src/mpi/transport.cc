@@ -11,7 +11,7 @@
 namespace keel::mpi {
 namespace {
 
-constexpr std::chrono::microseconds kPatience{1000}, kPause{50};
+constexpr std::chrono::microseconds kPatience{50'000}, kLook{200}, kPause{100};
 constexpr std::int64_t kLongest = std::int64_t{1} << 30;  // bytes: MPI counts them with an int
 
 void check(int code, const char* what) {
@@ -83,18 +83,22 @@ Transport::Request Transport::irecv(int from, int tag, void* data, std::int64_t 
   return state_->last;
 }
 
-// MPI's own waits keep a core busy. Here, what does not come within a millisecond is looked for now and then.
+// MPI's own waits keep a core busy for as long as they last. These do so for a while, since a transfer may advance only
+// when it is looked at; then they look often, and pause in between.
 void Transport::wait(Request request) {
   const auto found = state_->open.find(request);
   std::vector<MPI_Request>& requests = found->second;
   const auto start = std::chrono::steady_clock::now();
-  for (int done = 0; done == 0;) {
+  auto paused = start;
+  for (int done = 0;;) {
     check(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE), "MPI_Testall");
     if (done != 0) break;
-    if (std::chrono::steady_clock::now() - start < kPatience) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - start < kPatience || now - paused < kLook) {
       std::this_thread::yield();
     } else {
       std::this_thread::sleep_for(kPause);
+      paused = std::chrono::steady_clock::now();
     }
   }
   state_->open.erase(found);

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/message.h"
+#include "ring/memory.h"
 
 namespace keel::ring {
 // What a rank tells all others before and after the work.
@@ -15,8 +16,7 @@ struct Link::Report {
   char reason[496] = {};
 };
 
-Message::Message(std::int64_t capacity)
-    : memory_(new std::byte[static_cast<std::size_t>(kHeader + capacity)]), capacity_(capacity) {
+Message::Message(std::int64_t capacity) : memory_(take_memory(kHeader + capacity)), capacity_(capacity) {
   std::memset(memory_.get(), 0, kHeader);
 }
 
@@ -39,7 +39,8 @@ void Link::lose(Message& message, const std::string& reason) {
   lost_ = lost_ || reason_.empty();
   fail(ErrorCode::peer, concat("lost rank ", message.peer_, ": ", reason));
   [[maybe_unused]] auto* const left = new std::shared_ptr<std::byte[]>(std::move(message.memory_));
-  message.memory_.reset(new std::byte[static_cast<std::size_t>(Message::kHeader + message.capacity_)]());
+  message.memory_ = take_memory(Message::kHeader + message.capacity_);
+  std::memset(message.memory_.get(), 0, Message::kHeader);
   message.state_ = Message::State::idle;
 }
 

@@ -5,6 +5,7 @@
 
 #include "core/element.h"
 #include "core/slice.h"
+#include "ring/memory.h"
 
 namespace keel::ring {
 namespace {
@@ -84,7 +85,7 @@ RowMemory::RowMemory(const std::array<std::int64_t, 4>& out, DType sums, const K
   const std::int64_t rows = out[0] * out[1] * out[2];
   bytes_ = padded(rows * out[3] * size_of(sums));
   for (std::size_t s = 0; s < kept.size(); ++s) bytes_ += kept[s] ? padded(rows * 8) : 0;
-  memory_ = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(bytes_));
+  memory_ = take_memory(bytes_);
   results_ = at(memory_.get());
 }
 

@@ -42,7 +42,7 @@ class RowMemory {
   DType sums_ = DType::f32;
   Kept kept_{};
   std::int64_t bytes_ = 0;
-  std::unique_ptr<std::byte[]> memory_;
+  std::shared_ptr<std::byte[]> memory_;
   RowResults results_;
 };
 
