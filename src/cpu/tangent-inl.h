@@ -71,11 +71,12 @@ class TangentRunner : BackwardPreparer<P> {
     });
     std::fill_n(more_.out, (end - begin) * scratch_.columns_v, T{0});
     std::fill_n(more_.moves, end - begin, RowMoves<T>{0, 0});
+    ForRows(begin, end, [&](std::int64_t r, std::int64_t rows) { LoadRows(r, rows, r - begin); });
     for (std::int64_t j = all.empty() ? 0 : all.begin / keys * keys; j < all.end; j += keys) {
       const Range block = {j, std::min(j + keys, h_.k_len)};
       PackForMoves(block);
       ForRows(begin, end, [&](std::int64_t r, std::int64_t rows) {
-        LoadRows(r, rows);
+        if (t_.task_rows > call_.tiles.row_block) FindKeys(r, rows);
         MoveBlock(r, rows, block, r - begin);
       });
     }
@@ -154,15 +155,14 @@ class TangentRunner : BackwardPreparer<P> {
     return row;
   }
 
-  // The queries, and beside each what it moves by: log₂e·(scale·tq + tscale·q).
-  void LoadRows(std::int64_t r, std::int64_t rows) {
-    if (loaded_ == r) return;
-    loaded_ = r;
+  // The queries, and beside each what it moves by: log₂e·(scale·tq + tscale·q). They become the task's from row `at` on.
+  void LoadRows(std::int64_t r, std::int64_t rows, std::int64_t at) {
     FindKeys(r, rows);
     LoadQueries(r, rows);
+    T* const q = more_.q + at * more_.ldq;
     RowPlace place = PlaceOf(r);
     for (std::int64_t x = 0; x < rows; ++x, ++place) {
-      T *const to = more_.q + x * more_.ldq, *const moved = to + f_.d_k;
+      T *const to = q + x * more_.ldq, *const moved = to + f_.d_k;
       std::copy_n(scratch_.q + x * scratch_.ldq, f_.d_k, to);
       std::fill(moved, to + more_.ldq, T{0});
       if (scratch_.keys[x].empty() || IsMasked(r + x)) continue;
@@ -171,9 +171,10 @@ class TangentRunner : BackwardPreparer<P> {
       LoadQuery(place.g, place.i, static_cast<T>(RowTangent(t_.tscale, th_.tscale, place) * kLog2E), scratch_.two_rows);
       for (std::int64_t c = 0; c < f_.d_k; ++c) moved[c] += scratch_.two_rows[c];
     }
-    Base::ZeroTail(more_.q, rows, more_.ldq);
-    finite_q_ = finite_q_ && P::AreFinite(more_.q, rows, 2 * f_.d_k, more_.ldq);
-    if (t_.is_double) LoadGradients(r, rows);
+    Base::ZeroTail(q, rows, more_.ldq);
+    if (!t_.is_double) return;
+    finite_q_ = finite_q_ && P::AreFinite(q, rows, 2 * f_.d_k, more_.ldq);
+    LoadGradients(r, rows);
   }
 
   // v or k, as rows, and what they move by.
@@ -191,9 +192,9 @@ class TangentRunner : BackwardPreparer<P> {
   }
 
   // What q·kᵀ moves by, in units of log 2, from as many halves of rows and panels as there are.
-  RowsTimesPanels<P> MovedScores(T* to) const {
+  RowsTimesPanels<P> MovedScores(const T* q, T* to) const {
     const std::int64_t d = f_.d_k, steps = t_.tk && t_.moves_q() ? 2 * d : d, first = t_.tk ? 0 : d;
-    return {more_.q + first,   more_.ldq, more_.k_panels + first * scratch_.panel, steps, 2 * d, scratch_.scale, to,
+    return {q + first,   more_.ldq, more_.k_panels + first * scratch_.panel, steps, 2 * d, scratch_.scale, to,
             more_.ldp};
   }
 
@@ -204,11 +205,12 @@ class TangentRunner : BackwardPreparer<P> {
     const auto prefetch = [&](std::int64_t x, std::int64_t tile_rows, Range needed, std::int64_t y) {
       PrefetchDenseTerms(f_, h_, r + x, tile_rows, needed, block.begin, y);
     };
-    MultiplyPanels({scratch_.q, scratch_.ldq, more_.k_panels + d * scratch_.panel, d, 2 * d, scratch_.scale,
-                    more_.p + from, more_.ldp},
+    const T* const q = more_.q + at * more_.ldq;
+    MultiplyPanels({q, more_.ldq, more_.k_panels + d * scratch_.panel, d, 2 * d, scratch_.scale, more_.p + from,
+                    more_.ldp},
                    rows, prefetch);
     const bool moves = t_.tk || t_.moves_q();
-    if (moves) MultiplyPanels(MovedScores(more_.ts + from), rows, nothing);
+    if (moves) MultiplyPanels(MovedScores(q, more_.ts + from), rows, nothing);
     masked_ = false;
     RowPlace place = PlaceOf(r);
     for (std::int64_t x = 0; x < rows; ++x, ++place) {
@@ -288,7 +290,6 @@ class TangentRunner : BackwardPreparer<P> {
 
   // From a row's sums to what out and lse move by, and to tδ.
   void FinishMoves(std::int64_t r, std::int64_t rows, std::int64_t at) {
-    if (t_.is_double) LoadRows(r, rows);
     RowPlace place = PlaceOf(r);
     for (std::int64_t x = 0; x < rows; ++x, ++place) {
       RowMoves<T>& moves = more_.moves[at + x];
@@ -441,7 +442,6 @@ class TangentRunner : BackwardPreparer<P> {
   const TangentHead& th_;
   const TangentScratch<P> more_;
   const TangentMemory<P> sums_;
-  std::int64_t loaded_ = -1;  // the rows that scratch memory holds begin there
   bool finite_values_ = true, finite_tvalues_ = true;
 };
 

@@ -47,7 +47,7 @@ struct TangentScratch {
   std::int64_t ldq;            // elements per row of q and tq together
   std::int64_t ldp;            // elements per row of what is kept
   std::int64_t ldr;            // elements per row of values
-  T* q;                        // (row_block, ldq): q and tq side by side, both times scale·log₂e
+  T* q;                        // (task_rows, ldq): q and tq side by side, both times scale·log₂e
   T* k_panels;                 // (key_block / panel, 2·d_k, panel): tk above k
   T* tv_panels;                // (key_block / panel, d_v, panel)
   T *values, *tvalues;         // (key_block, ldr): v and tv, then k and tk
@@ -77,7 +77,7 @@ struct TangentScratch {
       pointer = nullptr;
       if (needed) take(pointer, count);
     };
-    take(q, rows * ldq);
+    take(q, task_rows * ldq);
     take(k_panels, block_keys * 2 * f.d_k);
     take_if(call.is_double, tv_panels, block_keys * f.d_v);
     take(values, block_keys * ldr);
