@@ -49,7 +49,7 @@ class Arrays {
  private:
   static constexpr int kRowArrays = 7;
   std::map<std::pair<char, DType>, Buffer>
-      buffers_;  // 'o' is the output; derivatives have 'g', its gradient, 'Q', 'K', 'V', tangents 'x', 'y', 'z', and 'O'
+      buffers_;  // 'o' is the output; derivatives have 'g', its gradient, and 'Q', 'K', 'V'; tangents 'x', 'y', 'z', 'O'
   Buffer mask_, rows_;
   std::int64_t most_rows_ = 0;
 };

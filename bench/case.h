@@ -16,8 +16,8 @@ enum class Reports {
   last_key_sums,  // of the last 64 rows
 };
 
-// One call of attention(), of one of its derivatives, or of merge(): q (1, q_heads, n_q, d), k and v (1, kv_heads, n_k, d), all
-// dense. A merge has parts like q, two of them, and replaces the first.
+// One call of attention(), of one of its derivatives, or of merge(): q (1, q_heads, n_q, d), k and v (1, kv_heads, n_k,
+// d), all dense. A merge has parts like q, two of them, and replaces the first.
 struct Case {
   std::int64_t q_heads = 4, kv_heads = 4;
   std::int64_t n_q = 2048, n_k = 2048, d = 64;

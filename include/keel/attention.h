@@ -202,9 +202,9 @@ struct DoubleGradients {
 };
 
 // The gradients of attention_backward(). `tangents` holds the gradients of a loss with respect to its results: tq with
-// respect to dq, tk to dk, tv to dv and so on. `inputs` and `options` as in that call, over all keys: a slice of them is
-// refused. As the Hessian is symmetric, this is also the derivative of attention_backward() along `tangents`: a product
-// of the Hessian and a vector.
+// respect to dq, tk to dk, tv to dv and so on. `inputs` and `options` as in that call, over all keys: a slice of them
+// is refused. As the Hessian is symmetric, this is also the derivative of attention_backward() along `tangents`: a
+// product of the Hessian and a vector.
 KEEL_API void attention_double_backward(const BackwardInputs& inputs, const Tangents& tangents,
                                         const DoubleGradients& gradients, const Options& options = {});
 
@@ -232,7 +232,7 @@ struct Partial {
 KEEL_API void merge(std::span<const Partial> parts, const MutableTensorView& out, const Outputs& outputs = {},
                     int threads = 0, void* stream = nullptr);
 
-// How attention(), attention_backward(), attention_jvp() or attention_double_backward() would serve this call: backend, kernel, tiles, threads, workspace, and why.
+// How attention() or one of its derivatives would serve this call: backend, kernel, tiles, threads, workspace, and why.
 // Data is not read, and pointers may be null.
 KEEL_API std::string explain(const TensorView& q, const TensorView& k, const TensorView& v,
                              const MutableTensorView& out, const Options& options = {}, const Outputs& outputs = {});

@@ -67,9 +67,9 @@ def attention_jvp(
     """The derivative of `keel.attention` along a direction: by how much its results move where its inputs move by
     `tangents`, to first order (a Jacobian-vector product), in one pass over the keys.
 
-    q, k, v and the options are those of the forward call; out and lse are what it returned (return_lse=True). `tangents`
-    has the shapes of the inputs: keel.Tangents(tq=..., tv=...) moves these two. tbias belongs to bias, or to a mask of
-    numbers; tscale may be a number where the scale is one.
+    q, k, v and the options are those of the forward call; out and lse are what it returned (return_lse=True).
+    `tangents` has the shapes of the inputs: keel.Tangents(tq=..., tv=...) moves these two. tbias belongs to bias, or to
+    a mask of numbers; tscale may be a number where the scale is one.
 
     >>> import keel, numpy as np
     >>> q, k, v, tq = np.random.default_rng(0).standard_normal((4, 1, 2, 5, 8))

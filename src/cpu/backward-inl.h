@@ -275,8 +275,8 @@ class BackwardRunner : BackwardBlock<P> {
       if constexpr (P::kPairs) return std::pair{static_cast<const Operand*>(scratch_.ds), scratch_.ldds};
       if constexpr (!P::kPairs) return std::pair{static_cast<const Operand*>(scratch_.t), scratch_.lds};
     }();
-    return {ds,          ldds,      scratch_.k, scratch_.ldk, memory_.dq + r * memory_.ldq, memory_.ldq, scratch_.columns_k,
-            finite_k_};
+    T* const sums = memory_.dq + r * memory_.ldq;
+    return {ds, ldds, scratch_.k, scratch_.ldk, sums, memory_.ldq, scratch_.columns_k, finite_k_};
   }
 
   void WriteKeys(Range block) {

@@ -59,8 +59,8 @@ using BackwardTask = BlockTask<BackwardHead>;
 // blocks are of keys. `begin` is a multiple of row_block.
 template <class Call, class Head>
 struct BlockKernel {
-  std::int64_t panel_bytes = 0;                              // of one row of the register tile
-  std::int64_t (*workspace_bytes)(const Call&) = nullptr;    // one thread's scratch
+  std::int64_t panel_bytes = 0;                                                             // a register tile's row
+  std::int64_t (*workspace_bytes)(const Call&) = nullptr;                                   // one thread's scratch
   std::int64_t (*head_bytes)(const Call&, std::int64_t rows, std::int64_t keys) = nullptr;  // aligned to 64 bytes
   void (*prepare)(const Call&, const Head&, std::int64_t begin, std::int64_t end, std::byte* workspace) = nullptr;
   void (*run)(const Call&, const BlockTask<Head>&, std::byte* workspace) = nullptr;

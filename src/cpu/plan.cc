@@ -244,8 +244,8 @@ void plan_forward(const Problem& p, const Planning& planning, Plan& plan) {
   describe("streaming", part, bytes, plan);
 }
 
-// How a call is split into tasks: by head groups, or by blocks of keys (tangents: of rows) too. dbias must not be summed
-// over what the tasks divide.
+// How a call is split into tasks: by head groups, or by blocks of keys (tangents: of rows) too. dbias must not be
+// summed over what the tasks divide.
 struct Blocks {
   const char* name;    // "keys"
   std::int64_t count;  // per head group

@@ -1,5 +1,5 @@
-// The main loop of the tangent kernel (tangent.h). A task owns a block of rows and goes through the keys block by block.
-// Of a jvp, and of the first half of a double backward pass:
+// The main loop of the tangent kernel (tangent.h). A task owns a block of rows and goes through the keys block by
+// block. Of a jvp, and of the first half of a double backward pass:
 //
 //   pass 1   s = q·kᵀ         ts = q·tkᵀ + tq·kᵀ              one product of twice the depth
 //   pass 2   softcap, bias, ALiBi, masks                       as in the other kernels, keeping the softcap's slope
@@ -88,7 +88,8 @@ class TangentRunner : BackwardPreparer<P> {
   void Finish(std::int64_t begin, std::int64_t end) {
     for (std::int64_t j = begin; j < end; ++j) {
       if (call_.dk) {  // q and tq were multiplied by log₂e
-        Write(call_.dk.dtype, head_.dk, j * head_.dk.row_stride, f_.d_k, static_cast<T>(kLn2), sums_.dk + j * sums_.ldk);
+        Write(call_.dk.dtype, head_.dk, j * head_.dk.row_stride, f_.d_k, static_cast<T>(kLn2),
+              sums_.dk + j * sums_.ldk);
       }
       if (call_.dv) Write(call_.dv.dtype, head_.dv, j * head_.dv.row_stride, f_.d_v, T{1}, sums_.dv + j * sums_.ldv);
     }
@@ -155,7 +156,7 @@ class TangentRunner : BackwardPreparer<P> {
     return row;
   }
 
-  // The queries, and beside each what it moves by: log₂e·(scale·tq + tscale·q). They become the task's from row `at` on.
+  // The queries, and beside each what it moves by: log₂e·(scale·tq + tscale·q); the task's from row `at` on.
   void LoadRows(std::int64_t r, std::int64_t rows, std::int64_t at) {
     FindKeys(r, rows);
     LoadQueries(r, rows);
@@ -194,8 +195,8 @@ class TangentRunner : BackwardPreparer<P> {
   // What q·kᵀ moves by, in units of log 2, from as many halves of rows and panels as there are.
   RowsTimesPanels<P> MovedScores(const T* q, T* to) const {
     const std::int64_t d = f_.d_k, steps = t_.tk && t_.moves_q() ? 2 * d : d, first = t_.tk ? 0 : d;
-    return {q + first,   more_.ldq, more_.k_panels + first * scratch_.panel, steps, 2 * d, scratch_.scale, to,
-            more_.ldp};
+    const T* const panels = more_.k_panels + first * scratch_.panel;
+    return {q + first, more_.ldq, panels, steps, 2 * d, scratch_.scale, to, more_.ldp};
   }
 
   // Passes 1 to 4 of a block of rows, the task's from row `at` on, and a block of keys.
@@ -406,7 +407,9 @@ class TangentRunner : BackwardPreparer<P> {
     if (!call_.sums_dq()) return;
     const std::int64_t columns = scratch_.columns_k;
     AddToRows(r, rows, block, {tds, lds, more_.values, more_.ldr, more_.dq, columns, columns, finite_values_});
-    if (t_.tk) AddToRows(r, rows, block, {ds, lds, more_.tvalues, more_.ldr, more_.dq, columns, columns, finite_tvalues_});
+    if (t_.tk) {
+      AddToRows(r, rows, block, {ds, lds, more_.tvalues, more_.ldr, more_.dq, columns, columns, finite_tvalues_});
+    }
     if (more_.plain != nullptr) {
       AddToRows(r, rows, block, {ds, lds, more_.values, more_.ldr, more_.plain, columns, columns, finite_values_});
     }

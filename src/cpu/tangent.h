@@ -21,12 +21,11 @@ namespace keel::cpu {
 // A call as this kernel takes it.
 struct TangentCall : TangentArrays {
   TangentCall() = default;
-  TangentCall(const TangentProblem& problem, const BackwardProblem& of)
-      : TangentArrays(problem), backward(of) {
+  TangentCall(const TangentProblem& problem, const BackwardProblem& of) : TangentArrays(problem), backward(of) {
     backward.by_rows = true;
   }
 
-  BackwardCall backward;       // of a jvp: without dout and gradients
+  BackwardCall backward;  // of a jvp: without dout and gradients
   std::int64_t task_rows = 0;  // a multiple of row_block, and row_block itself if is_double
   std::int64_t most_keys = 0;  // of any entry
 
@@ -39,10 +38,10 @@ struct TangentCall : TangentArrays {
 // One sequence and one key-value head. Views not given have data == nullptr.
 struct TangentHead {
   BackwardHead backward;
-  Rows tq, tk, tv;        // as rows of q, k and v
-  Rows tbias;             // columns are keys
-  Rows tscale, tsinks;    // one value per row, per head
-  MutableRows tout, tlse; // as rows of out, and one value per row
+  Rows tq, tk, tv;         // as rows of q, k and v
+  Rows tbias;              // columns are keys
+  Rows tscale, tsinks;     // one value per row, per head
+  MutableRows tout, tlse;  // as rows of out, and one value per row
 };
 
 // BlockKernel's lines are the keys, and a block is task_rows rows.

@@ -27,11 +27,11 @@ struct RowMoves {
 // A row's arrays over a block of keys. p is −0 where a key is hidden, as no weight is: 0 may be one.
 template <class T>
 struct TangentRow {
-  T* p;                        // scores, then weights, then what multiplies do in tdv
-  T* ts;                       // the scores' tangents
+  T* p;                                 // scores, then weights, then what multiplies do in tdv
+  T* ts;                                // the scores' tangents
   T *slope = nullptr, *bend = nullptr;  // of the softcap, if there is one: its slope, and how much that moves
-  const T* tbias = nullptr;    // the bias's tangents, if it moves
-  const T* kept = nullptr;     // dropout's multipliers, if there is any
+  const T* tbias = nullptr;             // the bias's tangents, if it moves
+  const T* kept = nullptr;              // dropout's multipliers, if there is any
   T *w = nullptr, *wt = nullptr;        // what multiplies tv and v in to; w only with dropout, else it is p
 };
 

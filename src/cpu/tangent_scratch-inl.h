@@ -18,8 +18,8 @@ HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// A head's memory: its rows' numbers, as in HeadMemory, and behind them the sums over rows. With a null address only the
-// size counts.
+// A head's memory: its rows' numbers, as in HeadMemory, and behind them the sums over rows. With a null address only
+// the size counts.
 template <class P>
 struct TangentMemory {
   using T = typename P::T;
@@ -44,18 +44,18 @@ struct TangentMemory {
 template <class P>
 struct TangentScratch {
   using T = typename P::T;
-  std::int64_t ldq;            // elements per row of q and tq together
-  std::int64_t ldp;            // elements per row of what is kept
-  std::int64_t ldr;            // elements per row of values
-  T* q;                        // (task_rows, ldq): q and tq side by side, both times scale·log₂e
-  T* k_panels;                 // (key_block / panel, 2·d_k, panel): tk above k
-  T* tv_panels;                // (key_block / panel, d_v, panel)
-  T *values, *tvalues;         // (key_block, ldr): v and tv, then k and tk
-  T *p, *ts, *slope, *bend;    // (row_block, ldp): of a jvp the keys of a block, else all of them
-  T *w, *wt;                   // (row_block, lds)
-  T* tbias;                    // (lds)
-  T *out, *dq, *plain;         // sums per row: (task_rows, columns_v), twice (row_block, columns_k)
-  RowMoves<T>* moves;          // (task_rows)
+  std::int64_t ldq;          // elements per row of q and tq together
+  std::int64_t ldp;          // elements per row of what is kept
+  std::int64_t ldr;          // elements per row of values
+  T* q;                      // (task_rows, ldq): q and tq side by side, both times scale·log₂e
+  T* k_panels;               // (key_block / panel, 2·d_k, panel): tk above k
+  T* tv_panels;              // (key_block / panel, d_v, panel)
+  T *values, *tvalues;       // (key_block, ldr): v and tv, then k and tk
+  T *p, *ts, *slope, *bend;  // (row_block, ldp): of a jvp the keys of a block, else all of them
+  T *w, *wt;                 // (row_block, lds)
+  T* tbias;                  // (lds)
+  T *out, *dq, *plain;       // sums per row: (task_rows, columns_v), twice (row_block, columns_k)
+  RowMoves<T>* moves;        // (task_rows)
   std::int64_t bytes;
 
   TangentScratch(const TangentCall& call, const BackwardScratch<P>& other, std::byte* workspace)

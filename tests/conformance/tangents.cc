@@ -14,7 +14,7 @@
 namespace keel::conformance {
 namespace {
 
-enum Stream : std::uint64_t { kTangentQ = 101, kTangentK, kTangentV, kTangentBias, kTangentScale, kTangentSinks, kSome };
+enum Stream : std::uint64_t { kQ = 101, kK, kV, kBias, kScale, kSinks, kSome };
 
 Array normal_like(const MutableTensorView& like, DType dtype, std::uint64_t seed, std::uint64_t stream) {
   Array array = Array::with_strides<4>(dtype, like.shape, contiguous_strides(like.shape), Array::kNan,
@@ -91,16 +91,19 @@ class Sizes {
     const std::int64_t b = n.batch, hk = f_.kv_head(h), d_k = f_.d_k, d_v = f_.d_v;
     const auto q = reference::head_rows(f_.q, b, h, n.q_begin, n.q_rows);
     const auto k = reference::head_rows(f_.k, b, hk, n.k_begin, n.k_len);
-    const auto aq = absolute(f_.q, b, h, n.q_begin, n.q_rows, d_k), ak = absolute(f_.k, b, hk, n.k_begin, n.k_len, d_k);
+    const auto aq = absolute(f_.q, b, h, n.q_begin, n.q_rows, d_k);
+    const auto ak = absolute(f_.k, b, hk, n.k_begin, n.k_len, d_k);
     const auto av = absolute(f_.v, b, hk, n.k_begin, n.k_len, d_v);
     const auto ado = absolute(problem_.backward.dout, b, h, n.q_begin, n.q_rows, d_v);
-    const auto atq = absolute(t.tq, b, h, n.q_begin, n.q_rows, d_k), atk = absolute(t.tk, b, hk, n.k_begin, n.k_len, d_k);
+    const auto atq = absolute(t.tq, b, h, n.q_begin, n.q_rows, d_k);
+    const auto atk = absolute(t.tk, b, hk, n.k_begin, n.k_len, d_k);
     const auto atv = absolute(t.tv, b, hk, n.k_begin, n.k_len, d_v);
     reference::Row row;
     for (std::int64_t i = 0; i < n.q_len; ++i) {
       reference::compute_row(f_, {e, h, i}, q.data() + i * d_k, k.data(), row);
       if (row.count > 0) {
-        take_row({n, b, h, hk, i, aq.data() + i * d_k, atq.data() + i * d_k, ado.data() + i * d_v, ak, av, atk, atv}, row);
+        take_row({n, b, h, hk, i, aq.data() + i * d_k, atq.data() + i * d_k, ado.data() + i * d_v, ak, av, atk, atv},
+                 row);
       }
     }
   }
@@ -245,16 +248,18 @@ TangentCase::TangentCase(const Instance& instance) : instance_(instance) {
   Generator some(c.seed, kSome);
   const bool all = some.chance(0.5);
   const auto keeps = [&] { return all || some.chance(0.5); };
-  if (keeps()) tq_ = normal_like(typed.of.dq.tensor(), c.dtype, c.seed, kTangentQ);
-  if (keeps()) tk_ = normal_like(typed.of.dk.tensor(), c.dtype, c.seed, kTangentK);
-  if (keeps()) tv_ = normal_like(typed.of.dv.tensor(), keeps() ? c.dtype : side, c.seed, kTangentV);
+  if (keeps()) tq_ = normal_like(typed.of.dq.tensor(), c.dtype, c.seed, kQ);
+  if (keeps()) tk_ = normal_like(typed.of.dk.tensor(), c.dtype, c.seed, kK);
+  if (keeps()) tv_ = normal_like(typed.of.dv.tensor(), keeps() ? c.dtype : side, c.seed, kV);
   if (typed.of.dbias.exists() && keeps()) {
     MutableTensorView like = typed.of.dbias.tensor();
-    for (std::size_t i = 0; i < 4; ++i) like.shape[i] = like.strides[i] == 0 ? std::min<std::int64_t>(like.shape[i], 1) : like.shape[i];
-    tbias_ = normal_like(like, like.dtype, c.seed, kTangentBias);
+    for (std::size_t i = 0; i < 4; ++i) {
+      if (like.strides[i] == 0) like.shape[i] = std::min<std::int64_t>(like.shape[i], 1);
+    }
+    tbias_ = normal_like(like, like.dtype, c.seed, kBias);
   }
-  if (keeps()) tscale_ = normal_like(typed.of.dscale.tensor(), side, c.seed, kTangentScale);
-  if (typed.of.dsinks.exists() && keeps()) tsinks_ = normal_like(typed.of.dsinks.tensor(), side, c.seed, kTangentSinks);
+  if (keeps()) tscale_ = normal_like(typed.of.dscale.tensor(), side, c.seed, kScale);
+  if (typed.of.dsinks.exists() && keeps()) tsinks_ = normal_like(typed.of.dsinks.tensor(), side, c.seed, kSinks);
   if (c.values == Values::nan_hidden) {
     const ForwardMemory forward = instance.forward_memory();
     const Visibility seen =

@@ -31,12 +31,12 @@ struct TangentMemory {
   std::string outside_writes() const;
 };
 
-// Whether the derivatives of a case are compared: scores so large that f32 cannot tell their differences are left to the
-// tests of the other passes, of whose weights all is made here.
+// Whether the derivatives of a case are compared: scores so large that f32 cannot tell their differences are left to
+// the tests of the other passes.
 bool has_tangents(const Case& c);
 
-// A case with tangents: of everything there is, or of some of it as the seed has it. NaN and Inf lie where the masks hide
-// them, if they do in q, k and v. With 16 bits out and dout are f32, so that only inputs are rounded.
+// A case with tangents: of everything there is, or of some of it as the seed has it. NaN and Inf lie where the masks
+// hide them, if they do in q, k and v. With 16 bits out and dout are f32, so that only inputs are rounded.
 class TangentCase {
  public:
   explicit TangentCase(const Instance& instance);

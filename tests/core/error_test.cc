@@ -433,7 +433,8 @@ TEST(Errors, OfTheTangents) {
        [](J& j) { j.tangents.tv.data = nullptr; }},
       {"[attention_jvp] tbias: expected none without a bias, got a view", [](J& j) { j.options.bias = {}; }},
       {"[attention_jvp] tbias: expected dtype f32, got f16", [](J& j) { j.tangents.tbias.dtype = DType::f16; }},
-      {"[attention_jvp] tbias: expected shape (B, H_q, N_q, N_k) = (2, 4, 3, 5), or 1 in any dimension, got (2, 2, 3, 5)",
+      {"[attention_jvp] tbias: expected shape (B, H_q, N_q, N_k) = (2, 4, 3, 5), or 1 in any dimension, got "
+       "(2, 2, 3, 5)",
        [](J& j) { j.tangents.tbias.shape[1] = 2; }},
       {"[attention_jvp] tscale: expected dtype f64, f32, f16 or bf16, got i64",
        [](J& j) { j.tangents.tscale.dtype = DType::i64; }},

@@ -77,8 +77,9 @@ std::string bytes_of(const TangentCase& x, int threads, const Forced& forced) {
   run_forced(make_jvp_problem(x.jvp_inputs(), x.tangents(), jvp.jvp(), options), forced);
   run_forced(make_double_backward_problem(x.inputs(), x.tangents(), second.gradients(), options), forced);
   std::string bytes;
-  for (const conformance::Array* array : {&jvp.tout, &jvp.tlse, &second.tout, &second.tlse, &second.of.dq, &second.of.dk,
-                                          &second.of.dv, &second.of.dbias, &second.of.dscale, &second.of.dsinks}) {
+  for (const conformance::Array* array :
+       {&jvp.tout, &jvp.tlse, &second.tout, &second.tlse, &second.of.dq, &second.of.dk, &second.of.dv, &second.of.dbias,
+        &second.of.dscale, &second.of.dsinks}) {
     if (array->exists()) bytes += array->contents();
   }
   return bytes;

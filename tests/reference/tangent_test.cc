@@ -55,7 +55,8 @@ class Along {
     Dense direction = read_sum(tangent);
     ASSERT_EQ(direction.values.size(), mover.original().values.size());
     for (std::size_t at = 0; at < direction.values.size(); ++at) {  // what is hidden cannot be moved
-      if (!std::isfinite(mover.original().values[at]) || !std::isfinite(direction.values[at])) direction.values[at] = 0.0;
+      const bool finite = std::isfinite(mover.original().values[at]) && std::isfinite(direction.values[at]);
+      if (!finite) direction.values[at] = 0.0;
     }
     moves_.push_back([mover, direction](double step) { mover.move(direction, step); });
   }

@@ -2,8 +2,9 @@
 attention_weights.
 
 They are functional and have fake implementations (for fake tensors and torch.compile). The second is the derivative of
-the first, the third that along tangents, and the fourth the derivative of the second; the others have none. Shapes are those of keel.attention: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B,
-H_kv, N_k, d_v). The options are those of keel._options, None if left out; `seed` is an int64 tensor of one element.
+the first, the third that along tangents, and the fourth the derivative of the second; the others have none. Shapes are
+those of keel.attention: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B, H_kv, N_k, d_v). The options are those of
+keel._options, None if left out; `seed` is an int64 tensor of one element.
 """
 
 from __future__ import annotations
@@ -496,7 +497,8 @@ def attention_backward(*inputs: Any) -> Any:
 
 
 def _last(operator: Any, inputs: tuple[Any, ...]) -> Any:
-    return _Last.apply(operator, *inputs) if _transforming(inputs) else operator(*inputs)  # type: ignore[no-untyped-call]
+    apply: Any = _Last.apply
+    return apply(operator, *inputs) if _transforming(inputs) else operator(*inputs)
 
 
 def attention_jvp(*inputs: Any) -> Any:
