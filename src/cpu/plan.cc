@@ -23,7 +23,7 @@ constexpr double kWakeFlops = 2e6;           // waking another thread costs abou
 constexpr double kCallFlops = 1.5e5;  // and calling a team, which waits awake for a while, as this many per thread
 constexpr std::int64_t kKeyBlock = 512;
 constexpr std::int64_t kKeyChunk = 4096;
-constexpr std::int64_t kTangentBlocks = 2;  // rows share the packing of keys
+constexpr std::int64_t kTangentBytes = 16 << 20;  // that a thread may keep of its rows' scores for larger blocks
 
 // Keys per block: every strip of rows reads k and v of the block again, so they should stay in half the second-level
 // cache. A function of the head sizes and the machine alone, never of the number of queries, because the order of sums
@@ -327,7 +327,9 @@ void plan_tangent(const TangentProblem& problem, const Planning& planning, Plan&
   part.kernel = p.dtype == DType::f64 ? tangent_kernel_f64(part.target) : tangent_kernel_f32(part.target);
   Tiles& tiles = part.call.backward.tiles =
       choose_backward_tiles(p, planning, nullptr, extent, part.kernel.panel_bytes, because);
-  if (problem.is_double && planning.forced.tiles.row_block == 0) tiles.row_block *= kTangentBlocks;
+  // Rows share the packing of keys: twice as many, if what is kept of their scores does not grow too large.
+  const std::int64_t kept = 2 * 2 * tiles.row_block * extent.keys * size_of(accumulation_dtype(p.dtype));
+  if (problem.is_double && planning.forced.tiles.row_block == 0 && kept <= kTangentBytes) tiles.row_block *= 2;
   const double flops = (problem.is_double ? 6.0 : 2.5) * extent.flops;
   part.call.most_keys = extent.keys;
   part.call.task_rows = problem.is_double ? tiles.row_block

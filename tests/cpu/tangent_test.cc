@@ -102,5 +102,28 @@ TEST(Tangents, SameBitsForAnyNumberOfThreads) {
   EXPECT_GE(compared, 50);
 }
 
+// The plan's memory for one head of n rows and keys, beyond inputs and outputs.
+std::int64_t workspace(std::int64_t n, bool is_double) {
+  const std::array<std::int64_t, 4> shape = {1, 1, n, 64};
+  const MutableTensorView x{nullptr, DType::f32, shape, contiguous_strides(shape)};
+  const MutableRowView rows{nullptr, DType::f32, {1, 1, n}, {n, n, 1}};
+  const Tangents tangents{.tq = x, .tk = x, .tv = x};
+  const BackwardInputs in{.q = x, .k = x, .v = x, .out = x, .lse = rows, .dout = x};
+  const TangentProblem problem =
+      is_double ? make_double_backward_problem(in, tangents, {.gradients = {.dq = x, .dk = x, .dv = x}, .ddout = x},
+                                               {.threads = 1}, Pointers::ignored)
+                : make_jvp_problem({.q = x, .k = x, .v = x, .out = x, .lse = rows}, tangents, {.tout = x},
+                                   {.threads = 1}, Pointers::ignored);
+  return make_plan(problem, backends(), {.resources = resources()}).workspace_bytes;
+}
+
+TEST(Tangents, MemoryGrowsWithTheLengthAndNotWithItsSquare) {
+  constexpr std::int64_t n = 32768;
+  for (const bool is_double : {false, true}) {
+    EXPECT_LE(workspace(2 * n, is_double), 2 * workspace(n, is_double)) << is_double;
+    EXPECT_LE(workspace(n, is_double), 8 * n * 64 * 4) << is_double;  // eight arrays like q
+  }
+}
+
 }  // namespace
 }  // namespace keel
