@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs.py ROOT PAGES: gathers the pages of the documentation site: docs/, those beside README.md, examples, the reference.
+"""docs.py ROOT PAGES: gathers the pages of the site: docs/, those beside README.md, examples, and the reference.
 
 On GitHub the pages of docs/ are a folder below the others; on the site they are all beside each other, so links between
 the two lose their folder. Standard library only.
