@@ -12,6 +12,8 @@ std::string name_of(Change change) {
   return change == Change::less ? "less" : change == Change::same ? "same" : "more";
 }
 
+std::string name_of(Version version) { return version == Version::healthy ? "healthy" : "broken"; }
+
 Change Observed::change() const {
   std::vector<double> apart;  // seed by seed: both versions start from the same numbers
   for (std::size_t i = 0; i < healthy.size(); ++i) apart.push_back(broken[i] - healthy[i]);

@@ -21,6 +21,7 @@ struct Question {
 };
 
 enum class Version { healthy, broken };
+std::string name_of(Version version);  // "healthy", "broken"
 
 // What one version shows: the quantity of each question over seeds, and pictures.
 struct Seen {

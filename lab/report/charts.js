@@ -223,7 +223,8 @@
     const look = looks(figure.series);
     legend(chart, figure, figure.series.map((s) => s.name), look, redraw);
     const shown = figure.series.map((s, i) => ({ ...s, look: look[i] })).filter((s) => !figure.hidden.has(s.name));
-    const points = figure.series.flatMap((s) => s.points);
+    // Two charts side by side have one scale.
+    const points = [figure, data[chart.dataset.beside]].flatMap((f) => f?.series ?? []).flatMap((s) => s.points);
     const xs = points.map((p) => p[0]);
     let ys = points.flatMap((p) => [p[1], p[2], p[3]]);
     if (figure.y.log) ys = points.flatMap((p) => [p[1], p[2], p[3]].filter((v) => v > 0.05 * p[1] && v > 0));

@@ -5,11 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <regex>
 
 #include "io/file.h"
 #include "keel/error.h"
+#include "lab/breaks/breaks.h"
 #include "lab/folder.h"
 #include "lab/report/picture.h"
 #include "run.h"
@@ -129,6 +131,39 @@ TEST(Report, HasKernelsOrRecordedRowsAndSaysWhich) {
   EXPECT_EQ(recorded.at("maps").at("1024").at("scaled").at("weights").size(), 256u);
 }
 
+// Symptoms, suspects in another order than the cases, and both versions; without the experiment nothing.
+TEST(Report, HasBreaksToFind) {
+  const std::string all = page().substr(page().find("<section id=\"breaks\""));
+  const std::string html = all.substr(0, all.find("</section>"));
+  std::size_t last = 0;
+  bool in_order = true;
+  for (const Break& which : breaks()) {
+    const std::size_t at = html.find("<div class=\"case\" data-name=\"" + which.name + "\"");
+    ASSERT_NE(at, std::string::npos) << which.name;
+    in_order = in_order && at > last;
+    last = at;
+    const std::string own = html.substr(at, html.find("<div class=\"case\"", at + 1) - at);
+    const std::string before = own.substr(0, own.find("class=\"solution\" hidden"));
+    EXPECT_THAT(before, HasSubstr("data-figure=\"broken-" + which.name + "-broken-"));
+    EXPECT_THAT(before, Not(HasSubstr("-healthy-")));
+    EXPECT_THAT(own, HasSubstr("-healthy-"));
+    for (const Break& suspect : breaks()) EXPECT_THAT(before, HasSubstr("data-guess=\"" + suspect.name + "\""));
+  }
+  EXPECT_FALSE(in_order);
+  EXPECT_THAT(page(), Not(HasSubstr("<section id=\"broken\"")));
+  EXPECT_THAT(report({small()}, {}), Not(HasSubstr("id=\"breaks\"")));
+}
+
+TEST(Report, PrintsCommandsThatCanBePasted) {
+  ASSERT_EQ(::setenv("KEEL_COMMAND", "/opt/k/keel", 1), 0);
+  Record record = small();
+  record.settings.options["data"] = "my pairs.tsv";
+  const std::string html = report({record}, {});
+  ::unsetenv("KEEL_COMMAND");
+  EXPECT_THAT(html, HasSubstr("<code>/opt/k/keel lab example --seed 0 --data 'my pairs.tsv'</code>"));
+  EXPECT_THAT(html, Not(HasSubstr("<code>keel ")));
+}
+
 TEST(Picture, ShowsWhatTheRunMeasuredOrIsLeftOut) {
   const std::string svg = picture(everything());
   const auto count = [&](const std::string& text) {
@@ -137,8 +172,9 @@ TEST(Picture, ShowsWhatTheRunMeasuredOrIsLeftOut) {
     return n;
   };
   EXPECT_TRUE(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
-  EXPECT_EQ(count("stroke-width=\"2.5\""), 4u);        // two curves in each of two panels
-  EXPECT_EQ(count("<rect "), 1u + 2u * 16 * 16 + 2u);  // the page, two maps, the legend
+  EXPECT_EQ(count("stroke-width=\"2.5\""), 4u);   // two curves in each of two panels
+  EXPECT_EQ(count("<rect "), 1u + 2u * 16 * 16);  // the page, two maps
+  EXPECT_EQ(count(">unscaled<"), 3u);             // in every panel
   EXPECT_EQ(count("nan"), 0u);
   EXPECT_EQ(picture({small()}), "");
 }
