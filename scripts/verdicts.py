@@ -47,11 +47,11 @@ def conflicts(ledgers):
 
 
 def only_avx2(folder):
-    """The environment of a run that knows nothing beyond AVX2."""
+    """The environment of a run that knows nothing beyond AVX2: Keel by Highway, and OpenBLAS."""
     source, library = folder / "only_avx2.cc", folder / "only_avx2.so"
     source.write_text(ONLY_AVX2, encoding="utf-8")
     subprocess.run(["c++", "-shared", "-fPIC", "-O1", source, "-o", library], check=True)
-    return {**os.environ, "LD_PRELOAD": str(library.resolve())}
+    return {**os.environ, "LD_PRELOAD": str(library.resolve()), "OPENBLAS_CORETYPE": "Haswell"}
 
 
 def targets(keel, environment):

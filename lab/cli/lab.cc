@@ -336,7 +336,7 @@ class Lab {
       }
       fmt::print("\n");
     }
-    print_counts(ledger);
+    if (!ledger.empty()) print_counts(ledger);
     if (what_.empty()) print_shortened(records);
     fmt::print("Report: {}\n", linked(folder.report_path()));
   }

@@ -30,7 +30,7 @@ class Broken : public Experiment {
  public:
   std::string name() const override { return "broken"; }
   std::string question() const override { return "What does attention show when one of its lines is wrong?"; }
-  Cost cost() const override { return {24, 24}; }
+  Cost cost() const override { return {17, 17}; }
 
   Result run(Work& work) const override {
     Result result;

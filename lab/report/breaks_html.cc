@@ -82,7 +82,7 @@ std::string questions(const Break& which) {
 std::string solution(const Result& result, const Break& which) {
   std::string html = fmt::format(
       "<div class=\"solution\" hidden>\n<h3>The line</h3>\n<pre class=\"diff\" tabindex=\"0\" role=\"region\" "
-      "aria-label=\"The line, broken and fixed\"><del>− {}</del>\n<ins>+ {}</ins></pre>\n<p>{}</p>\n<h3>The "
+      "aria-label=\"The line, broken and fixed\"><del>− {}</del><ins>+ {}</ins></pre>\n<p>{}</p>\n<h3>The "
       "fix</h3>\n<p>{}</p>\n<h3>Broken and fixed, side by side</h3>\n{}<div class=\"sides\">\n",
       escaped(which.after), escaped(which.before), escaped(which.cause), escaped(which.fix),
       quantities(result, which, {Version::broken, Version::healthy}));

@@ -46,7 +46,7 @@
   if (links.length) {
     links.forEach((link, i) => { link.hidden = !places[i]; });
     addEventListener("scroll", follow, { passive: true });
-    follow();
+    new ResizeObserver(follow).observe(document.body);
   }
   if (typeof d3 === "undefined") return;
 
@@ -473,7 +473,7 @@
   let pending = 0;
   new ResizeObserver(() => {
     cancelAnimationFrame(pending);
-    pending = requestAnimationFrame(() => { seen(false); follow(); });
+    pending = requestAnimationFrame(() => seen(false));
   }).observe(document.body);
   document.addEventListener("toggle", () => seen(false), true);
   seen(true);

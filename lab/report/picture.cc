@@ -62,16 +62,16 @@ class Panel {
     return "";
   }
 
-  // The name of a curve, in its colour, `dx` and `dy` away from its point at x.
+  // The name of a curve, in its colour, `dx` and `dy` away from its first point beyond this share of the width.
   struct Label {
     const char *words, *colour, *anchor;
-    double x, dx, dy;
+    double share, dx, dy;
   };
   std::string label(const std::string& name, const Label& label) const {
     for (const Series& series : lines_.series) {
       if (series.name != name) continue;
       for (const Point& p : series.points) {
-        if (p.x < label.x) continue;
+        if (x_of(p.x) < x_ + label.share * width_ - 0.1) continue;
         return text(x_of(p.x) + label.dx, y_of(p.y) + label.dy, label.words,
                     fmt::format("text-anchor=\"{}\" font-weight=\"600\" fill=\"{}\"", label.anchor, label.colour));
       }
@@ -136,8 +136,8 @@ std::string picture(const std::vector<Record>& records) {
          text(16, 24, "1. Scores spread", title) + text(16, 43, "variance of q·k, against d_k") + scores.y_mark(1) +
          scores.y_mark(10) + scores.y_mark(100) + scores.y_mark(1000) + scores.x_mark(1) + scores.x_mark(64) +
          scores.x_mark(1024) + scores.curve("q·k", kUnscaled) + scores.curve("q·k / √d_k", kScaled) +
-         scores.label("q·k", {"unscaled", kUnscaledInk, "end", 64, -8, -8}) +
-         scores.label("q·k / √d_k", {"divided by √d_k", kScaledInk, "end", 1024, 0, -9}) +
+         scores.label("q·k", {"unscaled", kUnscaledInk, "end", 0.6, -8, -8}) +
+         scores.label("q·k / √d_k", {"divided by √d_k", kScaledInk, "end", 1, 0, -9}) +
          text(295, 24, "2. Softmax picks one key", title) + text(295, 43, "weights of 16 rows over 16 keys, d_k = 64") +
          map(maps.at("unscaled").at("weights"), 295, side, {0xd5, 0x5e, 0x00}) +
          map(maps.at("scaled").at("weights"), 295 + side + 20, side, {0x00, 0x72, 0xb2}) +
@@ -147,8 +147,8 @@ std::string picture(const std::vector<Record>& records) {
          training.y_mark(0.01) + training.y_mark(0.1) + training.y_mark(1) + training.x_mark(0) + training.x_mark(100) +
          training.x_mark(200) + training.x_mark(300) + training.curve("unscaled", kUnscaled) +
          training.curve("divided by √d_k", kScaled) +
-         training.label("unscaled", {"unscaled", kUnscaledInk, "start", 150, 8, -4}) +
-         training.label("divided by √d_k", {"divided by √d_k", kScaledInk, "end", 150, -8, 14}) + "</svg>\n";
+         training.label("unscaled", {"unscaled", kUnscaledInk, "start", 0.5, 8, -4}) +
+         training.label("divided by √d_k", {"divided by √d_k", kScaledInk, "end", 0.5, -8, 14}) + "</svg>\n";
 }
 
 }  // namespace keel::lab

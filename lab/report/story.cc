@@ -96,7 +96,7 @@ Step softmax(const Run& run) {
   return {
       "softmax-step", "2. What softmax makes of it",
       "The same queries and keys, twice. Unscaled, most rows are a single dark cell.",
-      R"(<p>Softmax turns differences into ratios: p<sub>i</sub> / p<sub>j</sub> = e<sup>s<sub>i</sub> − s<sub>j</sub></sup>. A lead of 1 is a factor of 2.7; a lead of 8, one standard deviation at d_k = 64, a factor of 2981.</p>
+      R"(<p>Softmax turns differences into ratios: <span class="nowrap">p<sub>i</sub> / p<sub>j</sub> = e<sup>s<sub>i</sub> − s<sub>j</sub></sup></span>. A lead of 1 is a factor of 2.7; a lead of 8, one standard deviation at d_k = 64, a factor of 2,981.</p>
 <p>So the spread of the scores decides how many keys a row can listen to. Move d_k: unscaled rows collapse as it grows, scaled rows stay as they are.</p>
 )" +
           paragraph(run.says(
@@ -112,7 +112,7 @@ Step gradient(const Run& run) {
   return {
       "gradient-step", "3. What that does to the gradient",
       "Towards the upper right, with many dimensions and few keys, more and more rows pass nothing on.",
-      R"(<p>The derivative of a weight with respect to a score is p<sub>i</sub>(δ<sub>ij</sub> − p<sub>j</sub>). With p = (1, 0, 0, …) every one of these is 0: the row is certain, and no error can tell it otherwise.</p>
+      R"(<p>The derivative of a weight with respect to a score is <span class="nowrap">p<sub>i</sub>(δ<sub>ij</sub> − p<sub>j</sub>)</span>. With p = (1, 0, 0, …) every one of these is 0: the row is certain, and no error can tell it otherwise.</p>
 )" +
           paragraph(run.says(
               "Of unscaled rows with 64 keys, {1:.0f} % at d_k = 64 and {3:.0f} % at d_k = 256 pass on less than a "

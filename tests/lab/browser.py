@@ -108,7 +108,7 @@ def main():
                 found += faults(browser, True, arguments.axe)
                 charts = browser.evaluate("document.querySelectorAll('.chart').length")
                 time = browser.evaluate("document.querySelector('.timing')?.dataset.value")
-                print(f"{name}, {scheme}: {size} bytes, {charts} charts, 256 × 256 at d = 64 in {time} ms, {len(found)} faults", *found, sep="\n  ")
+                print(f"{name}, {scheme}: {size} bytes, {charts} charts, 256 × 256 at d = 64 in {time or '?'} ms, {len(found)} faults", *found, sep="\n  ")
                 failed = failed or bool(found)
                 if arguments.shots:
                     for section in browser.evaluate("[...document.querySelectorAll('section')].map(s => s.id)"):

@@ -67,6 +67,7 @@ TEST(Csv, QuotesWhatNeedsIt) {
 TEST(Report, HasEveryExperimentFigureAndClaim) {
   for (const Record& record : everything()) {
     const std::string name = record.experiment->name();
+    if (name == "broken") continue;  // the breaks to find
     EXPECT_THAT(page(), HasSubstr("<section id=\"" + name + "\""));
     EXPECT_THAT(page(), HasSubstr("keel lab " + name + " --seed 7 --repeats 2"));
     for (const Findings* part : record.result.parts()) {
@@ -98,14 +99,14 @@ TEST(Report, AnswersWithTheNumbersOfThisRun) {
     all.insert(record.result.measurements.begin(), record.result.measurements.end());
   }
   const std::string answer = page().substr(page().find("class=\"answer\""), 2000);
-  EXPECT_THAT(answer, HasSubstr(fmt::format("standard deviation is {:.2f}.", all.at("variance.unit.d64.sd").value)));
+  EXPECT_THAT(answer, HasSubstr(fmt::format("standard deviation of {:.2f}.", all.at("variance.unit.d64.sd").value)));
   EXPECT_THAT(answer,
-              HasSubstr(fmt::format("{:.0f}&nbsp;% of a row", 100 * all.at("saturation.raw.d64.n64.median").value)));
-  EXPECT_THAT(answer, HasSubstr(fmt::format("{:.1f} times the steps", all.at("ablation.raw.d64.slower").value)));
+              HasSubstr(fmt::format("{:.0f}&nbsp;% of its attention", 100 * all.at("saturation.raw.d64.n64.median").value)));
+  EXPECT_THAT(answer, HasSubstr(fmt::format("{:.1f} times as many steps", all.at("ablation.raw.d64.slower").value)));
   EXPECT_THAT(answer, HasSubstr(fmt::format("{:.0f} BLEU instead", all.at("translate.dot-64.bleu").value)));
   // What was not measured is not made up: the sentence has no number, and the step no figure.
   const std::string less = report({small()}, ledger({}, {}));
-  EXPECT_THAT(less, HasSubstr("so its spread grows as √d_k."));
+  EXPECT_THAT(less, HasSubstr("so its spread grows like √d_k."));
   EXPECT_THAT(less, Not(HasSubstr("data-figure=\"variance-law\"")));
 }
 
