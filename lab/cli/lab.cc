@@ -141,8 +141,8 @@ class Lab {
     if (settings_.options.empty() && say_.empty()) return;
     if (what_ != std::vector<std::string>{"translate"}) {
       const std::string option = say_.empty() ? "--" + settings_.options.begin()->first : "--say";
-      throw CLI::ValidationError(
-          option, fmt::format("expected only 'translate' with it, as in {} lab translate {}", lab::keel_command(), option));
+      throw CLI::ValidationError(option, fmt::format("expected only 'translate' with it, as in {} lab translate {}",
+                                                     lab::keel_command(), option));
     }
     lab::translate::TranslateOptions{settings_};
     lab::translate::TranslateOptions::take_digests(settings_);

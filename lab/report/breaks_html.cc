@@ -55,14 +55,13 @@ std::vector<std::pair<std::string, const Figure*>> figures(const Result& result,
 }
 
 std::string chart(const std::string& id, const std::string& title, const std::string& beside = "") {
-  return fmt::format("<figure><h4>{}</h4><div class=\"chart\" data-figure=\"{}\"{}></div></figure>\n", escaped(title), id,
-                     beside.empty() ? "" : fmt::format(" data-beside=\"{}\"", beside));
+  return fmt::format("<figure><h4>{}</h4><div class=\"chart\" data-figure=\"{}\"{}></div></figure>\n", escaped(title),
+                     id, beside.empty() ? "" : fmt::format(" data-beside=\"{}\"", beside));
 }
 
 std::string symptoms(const Result& result, const Break& which) {
-  std::string html =
-      fmt::format("<h3>What it shows</h3>\n<p>{}</p>\n<div class=\"symptoms\">{}", escaped(which.scene),
-                  quantities(result, which, {Version::broken}));
+  std::string html = fmt::format("<h3>What it shows</h3>\n<p>{}</p>\n<div class=\"symptoms\">{}", escaped(which.scene),
+                                 quantities(result, which, {Version::broken}));
   for (const auto& [id, figure] : figures(result, which, Version::broken)) html += chart(id, figure->title);
   return html + "</div>\n";
 }
@@ -91,9 +90,10 @@ std::string solution(const Result& result, const Break& which) {
     html += chart(broken[i].first, "Broken: " + broken[i].second->title, fixed[i].first);
     html += chart(fixed[i].first, "Fixed: " + fixed[i].second->title, broken[i].first);
   }
-  return html + fmt::format("</div>\n<p class=\"settings\">In the terminal, with predictions: <code>{} lab break "
-                            "{}</code></p>\n</div>\n",
-                            escaped(keel_command()), which.name);
+  return html + fmt::format(
+                    "</div>\n<p class=\"settings\">In the terminal, with predictions: <code>{} lab break "
+                    "{}</code></p>\n</div>\n",
+                    escaped(keel_command()), which.name);
 }
 
 }  // namespace

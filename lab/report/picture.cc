@@ -10,9 +10,9 @@
 namespace keel::lab {
 namespace {
 
-constexpr const char *kUnscaled = "#d55e00", *kScaled = "#0072b2";           // curves
+constexpr const char *kUnscaled = "#d55e00", *kScaled = "#0072b2";        // curves
 constexpr const char *kUnscaledInk = "#ae4700", *kScaledInk = "#00609a";  // words
-constexpr double kWidth = 900, kHeight = 276, kTop = 66, kBottom = 246;  // of the picture, and of its panels
+constexpr double kWidth = 900, kHeight = 276, kTop = 66, kBottom = 246;   // of the picture, and of its panels
 
 const Figure* find(const std::vector<Record>& records, const std::string& experiment, const std::string& id) {
   for (const Record& record : records) {

@@ -143,12 +143,12 @@ Step training(const Run& run) {
               run.says("In the end it gets {1:.0f} % right (scaled {3:.0f} %): on this task the scaling buys speed and "
                        "room for the learning rate, not a model that would otherwise be impossible.",
                        {"ablation.raw.d64.accuracy", "ablation.scaled.d64.accuracy"})) +
-          paragraph(
-              run.says("Where steps are limited, later means worse: with the same budget for all, a translation model ends "
-                       "at {0:.0f} BLEU without the scaling and {2:.0f} with it at d_k = 64, at {4:.0f} and {6:.0f} at "
-                       "d_k = 256.",
-                       {"translate.dot-64.bleu", "translate.scaled-64.bleu", "translate.dot-256.bleu",
-                        "translate.scaled-256.bleu"})),
+          paragraph(run.says(
+              "Where steps are limited, later means worse: with the same budget for all, a translation model ends "
+              "at {0:.0f} BLEU without the scaling and {2:.0f} with it at d_k = 64, at {4:.0f} and {6:.0f} at "
+              "d_k = 256.",
+              {"translate.dot-64.bleu", "translate.scaled-64.bleu", "translate.dot-256.bleu",
+               "translate.scaled-256.bleu"})),
       chart_html(run, "ablation-loss-d64", "Loss at d_k = 64; the bands are the spread over seeds.")};
 }
 
@@ -189,7 +189,8 @@ Step alternatives(const Run& run) {
 Step documents(const std::vector<Entry>& ledger) {
   return {
       "documents", "6. Where the documents are right and wrong",
-      "The derivation holds up everywhere; what is said about training, and about gradients that vanish, often does not.",
+      "The derivation holds up everywhere; what is said about training, and about gradients that vanish, often does "
+      "not.",
       R"(<p>Five documents explain the scaling. Each of their claims was turned into a measurement and a criterion before it was judged. There is one bar per document; its parts count the claims by verdict.</p>
 <p class="legend-line"><span class="verdict holds">holds</span> <span class="verdict holds-if">holds under a condition</span> <span class="verdict fails">does not hold</span> <span class="verdict undecided">undecided</span></p>
 <p>Every verdict, with its evidence, is <a href="#claims">at the end</a>.</p>
@@ -209,10 +210,11 @@ std::string answer_html(const std::vector<Record>& records) {
                          {"variance.unit.d64.sd"}),
                 "A score q·k adds up d_k products, so its spread grows like √d_k.") +
          " " +
-         either(run.says("Softmax makes a single winner of that: the median row gives {1:.0f} % of its attention to one "
-                         "of 64 keys, where scaled scores give {3:.0f} %, and a row so certain hardly learns.",
-                         {"saturation.raw.d64.n64.median", "saturation.scaled.d64.n64.median"}),
-                "Softmax makes a single winner of that, and a row so certain hardly learns.") +
+         either(
+             run.says("Softmax makes a single winner of that: the median row gives {1:.0f} % of its attention to one "
+                      "of 64 keys, where scaled scores give {3:.0f} %, and a row so certain hardly learns.",
+                      {"saturation.raw.d64.n64.median", "saturation.scaled.d64.n64.median"}),
+             "Softmax makes a single winner of that, and a row so certain hardly learns.") +
          " " +
          either(run.says("Dividing by √d_k brings the variance back from {0:.1f} to {2:.2f}; without it, a small "
                          "transformer needs {4:.1f} times as many steps, and a translation model ends at {6:.0f} BLEU "

@@ -100,8 +100,8 @@ TEST(Report, AnswersWithTheNumbersOfThisRun) {
   }
   const std::string answer = page().substr(page().find("class=\"answer\""), 2000);
   EXPECT_THAT(answer, HasSubstr(fmt::format("standard deviation of {:.2f}.", all.at("variance.unit.d64.sd").value)));
-  EXPECT_THAT(answer,
-              HasSubstr(fmt::format("{:.0f}&nbsp;% of its attention", 100 * all.at("saturation.raw.d64.n64.median").value)));
+  EXPECT_THAT(answer, HasSubstr(fmt::format("{:.0f}&nbsp;% of its attention",
+                                            100 * all.at("saturation.raw.d64.n64.median").value)));
   EXPECT_THAT(answer, HasSubstr(fmt::format("{:.1f} times as many steps", all.at("ablation.raw.d64.slower").value)));
   EXPECT_THAT(answer, HasSubstr(fmt::format("{:.0f} BLEU instead", all.at("translate.dot-64.bleu").value)));
   // What was not measured is not made up: the sentence has no number, and the step no figure.
