@@ -148,7 +148,7 @@ std::string picture(const std::vector<Record>& records) {
          training.x_mark(200) + training.x_mark(300) + training.curve("unscaled", kUnscaled) +
          training.curve("divided by √d_k", kScaled) +
          training.label("unscaled", {"unscaled", kUnscaledInk, "start", 0.5, 8, -4}) +
-         training.label("divided by √d_k", {"divided by √d_k", kScaledInk, "end", 0.5, -8, 14}) + "</svg>\n";
+         training.label("divided by √d_k", {"÷ √d_k", kScaledInk, "end", 1, 0, -10}) + "</svg>\n";
 }
 
 }  // namespace keel::lab

@@ -158,7 +158,7 @@ Step alternatives(const Run& run) {
   };
   return {
       "alternatives", "5. What else could be done",
-      "Every temperature near √d_k trains; none of these curves falls far behind.",
+      "All of these scales train in the end; some take longer to start.",
       "<dl class=\"alternatives\">\n" +
           item("A temperature τ",
                run.says("One number instead of √d_k. Learned, it ends at {0:.2f} times the sharpness of 1/√d_k.",
@@ -189,8 +189,7 @@ Step alternatives(const Run& run) {
 Step documents(const std::vector<Entry>& ledger) {
   return {
       "documents", "6. Where the documents are right and wrong",
-      "The derivation holds up everywhere; what is said about training, and about gradients that vanish, often does "
-      "not.",
+      "The derivation holds up; what is said about training and vanishing gradients often does not.",
       R"(<p>Five documents explain the scaling. Each of their claims was turned into a measurement and a criterion before it was judged. There is one bar per document; its parts count the claims by verdict.</p>
 <p class="legend-line"><span class="verdict holds">holds</span> <span class="verdict holds-if">holds under a condition</span> <span class="verdict fails">does not hold</span> <span class="verdict undecided">undecided</span></p>
 <p>Every verdict, with its evidence, is <a href="#claims">at the end</a>.</p>
