@@ -1,5 +1,7 @@
 #include "lab/breaks/breaks.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -28,6 +30,10 @@ std::vector<Observed> compare(const Seen& healthy, const Seen& broken) {
   std::vector<Observed> all;
   for (std::size_t i = 0; i < healthy.values.size(); ++i) all.push_back({healthy.values[i], broken.values[i]});
   return all;
+}
+
+std::string spread_text(double mean, double sd) {
+  return number_text(mean) + (sd > 1e-12 * std::abs(mean) ? fmt::format(" ± {:.2g}", sd) : "");
 }
 
 Seen over_seeds(std::size_t seeds, const std::function<std::vector<double>(std::size_t seed)>& look) {

@@ -112,10 +112,10 @@ void meet(Work& work, double share, std::size_t rounds, Findings& times) {
                     kGruSequences, longest(widths[w], brief), 1e3 * a.points.back().y, 1e3 * g.points.back().y, at),
         Lines{{"tokens", true}, {"seconds", true}, {a, g}, kQuartiles});
   }
-  times.draw("crossing", "The length at which a GRU becomes faster",
-             fmt::format("{}. Counted in multiplications, attention's 2n²d and the GRU's 6nd² meet at n = 3d.",
-                         crossings),
-             Lines{{"d", true}, {"tokens", true}, {measured, counted, even}, ""});
+  times.draw(
+      "crossing", "The length at which a GRU becomes faster",
+      fmt::format("{}. Counted in multiplications, attention's 2n²d and the GRU's 6nd² meet at n = 3d.", crossings),
+      Lines{{"d", true}, {"tokens", true}, {measured, counted, even}, ""});
   times.findings.push_back(fmt::format(
       "Attention and a GRU take the same time at {} (a forward pass of {} sequences on one thread). A GRU has "
       "six products of d × d per token, so that by operations alone they meet at n = 3d, not n = d.",

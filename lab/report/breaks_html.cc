@@ -29,7 +29,7 @@ std::vector<const Break*> cases(std::uint64_t seed) {
 std::string value(const Result& result, const Break& which, Version version, const Question& question) {
   const Measurement& m =
       result.measurements.at(fmt::format("broken.{}.{}.{}", which.name, name_of(version), question.id));
-  return number_text(m.value) + (m.spread > 0 ? fmt::format(" ± {:.2g}", m.spread) : "");
+  return spread_text(m.value, m.spread);
 }
 
 // The quantities, for each of the versions.

@@ -157,8 +157,7 @@ Step alternatives(const Run& run) {
     return text.empty() ? "" : fmt::format("<dt>{}</dt><dd>{}</dd>\n", name, text);
   };
   return {
-      "alternatives", "5. What else could be done",
-      "All of these scales train in the end; some take longer to start.",
+      "alternatives", "5. What else could be done", "All of these scales train in the end; some take longer to start.",
       "<dl class=\"alternatives\">\n" +
           item("A temperature τ",
                run.says("One number instead of √d_k. Learned, it ends at {0:.2f} times the sharpness of 1/√d_k.",
