@@ -467,6 +467,7 @@
     chart.setAttribute("role", "group");
     chart.setAttribute("aria-label", `Chart: ${figure.title}. ${figure.text} Arrow keys read the values.`);
     kinds[figure.kind](chart, figure, () => draw(chart));
+    if (typeof Draw !== "undefined") Draw.subscripts(chart);  // web/draw.js, where the page has it
     chart.dataset.drawn = chart.clientWidth;
   }
 

@@ -102,7 +102,9 @@ def main():
             for scheme in ("light", "dark"):
                 browser.open(arguments.report.resolve().as_uri(), screen, scheme)
                 browser.evaluate("new Promise(done => { const ready = () => document.documentElement.dataset.playground ? done() : setTimeout(ready, 20); ready(); })")
-                found = breaks.check(browser) if (name, scheme) == ("phone", "light") else breaks.check_memory(browser)
+                at = browser.evaluate("[...document.querySelectorAll('nav a')].findIndex(a => a.hasAttribute('aria-current'))")
+                found = [f"contents: at the top link {at} is marked"] if at > 0 else []
+                found += breaks.check(browser) if (name, scheme) == ("phone", "light") else breaks.check_memory(browser)
                 if arguments.keel and scheme == "light":
                     found += playground.check(browser, str(arguments.keel), folder)
                 found += faults(browser, True, arguments.axe)
