@@ -350,18 +350,23 @@ class BackwardRunner : BackwardBlock<P> {
   void AddToQueries(std::int64_t r, std::int64_t rows, Range block) {
     const std::int64_t ld = scratch_.ldk, ldq = memory_.ldq, columns = scratch_.columns_k;
     T* const to = memory_.dq + r * ldq;
-    const auto [ds, ldds] = [&] {
-      if constexpr (P::kPairs) return std::pair{static_cast<const Operand*>(scratch_.ds), scratch_.ldds};
-      if constexpr (!P::kPairs) return std::pair{static_cast<const Operand*>(scratch_.t), scratch_.lds};
-    }();
+    const Operand* ds;
+    std::int64_t ldds;
+    if constexpr (P::kPairs) {
+      ds = scratch_.ds;
+      ldds = scratch_.ldds;
+    } else {
+      ds = scratch_.t;
+      ldds = scratch_.lds;
+    }
     if (!finite_k_ && masked_) {
-      ForVisiblePairs(r, rows, block, [&, ds = ds, ldds = ldds](std::int64_t x, std::int64_t y) {
+      ForVisiblePairs(r, rows, block, [&](std::int64_t x, std::int64_t y) {
         const T weight = P::At(ds + x * ldds, y);
         for (std::int64_t c = 0; c < columns; ++c) to[x * ldq + c] += weight * P::Packed(scratch_.k, ld, y, c);
       });
       return;
     }
-    P::ForColumns(columns, [&, ds = ds, ldds = ldds](std::int64_t c, std::int64_t width) {
+    P::ForColumns(columns, [&](std::int64_t c, std::int64_t width) {
       for (std::int64_t x = 0; x < rows; x += P::kRowTile) {
         const Range needed = scratch_.needed[x / P::kRowTile];
         if (needed.empty()) continue;
