@@ -16,6 +16,8 @@ std::string text_of(const Case& c) {
   if (c.window.left != Window::kUnbounded) text += fmt::format(" window {}", c.window.left + 1);
   if (c.mask) text += " mask";
   if (c.backward) text += " backward";
+  if (c.jvp) text += " jvp";
+  if (c.twice) text += " double backward";
   if (c.merge) text += " merge";
   if (c.reports == Reports::usual) text += " lse, max, entropy";
   if (c.reports == Reports::everything) text += " all statistics";

@@ -16,6 +16,8 @@ constexpr Scenario kScenarios[] = {
     {"small", "the time of a call with almost nothing to do", small_rows},
     {"backward", "gradients with respect to q, k and v: share of the FMA peak, threads, 16-bit types, memory",
      backward_rows},
+    {"tangents", "a jvp against the forward pass, a double backward pass against the backward pass; memory",
+     tangent_rows},
     {"merge", "two parts joined in place, as a share of the bandwidth of reading and writing", merge_rows},
     {"memory", "memory beyond inputs and outputs for a long sequence", memory_rows},
 };

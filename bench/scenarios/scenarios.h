@@ -35,6 +35,7 @@ std::vector<Row> mask_rows(bool quick);
 std::vector<Row> small_rows(bool quick);
 std::vector<Row> memory_rows(bool quick);
 std::vector<Row> backward_rows(bool quick);
+std::vector<Row> tangent_rows(bool quick);
 std::vector<Row> merge_rows(bool quick);
 
 }  // namespace keel::bench

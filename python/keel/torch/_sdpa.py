@@ -18,7 +18,7 @@ from torch.nn.attention.bias import CausalBias
 from keel._classes import takes_over
 from keel.torch import _name, _observe, _onnx, _short
 from keel.torch import _operator as operator
-from keel.torch._check import FLOATS, autocasted, causal_of, check_no_tangent, check_number, check_tensor, refuse
+from keel.torch._check import FLOATS, autocasted, causal_of, check_number, check_tensor, refuse
 
 short: Callable[..., Tensor | None] = _short.sdpa
 is_traced = torch.compiler.is_dynamo_compiling  # other tracers have their own type of tensor, or a mode
@@ -120,7 +120,6 @@ def _check_kinds(query: Any, key: Any, value: Any, attn_mask: Any, flags: dict[s
         check_tensor(_OPERATION, name, x)
         if x.dim() < 2:
             refuse(_OPERATION, name, "at least 2 dimensions", x.dim())
-    check_no_tangent(_OPERATION, query, key, value, attn_mask)
     if attn_mask is not None:
         check_tensor(_OPERATION, "attn_mask", attn_mask)
     for name, flag in flags.items():
