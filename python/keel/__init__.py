@@ -8,9 +8,9 @@ doing.
     q, k, v = np.random.default_rng(0).standard_normal((3, 1, 8, 128, 64), dtype=np.float32)
     out = keel.attention(q, k, v, causal=True)
 
-`keel.attention`, `keel.attention_backward` and `keel.merge` take NumPy arrays and any CPU array that supports
-DLPack, without a copy. `keel.torch` is the same for PyTorch, with autograd; `keel.transformers` registers it as an
-attention implementation for Hugging Face models. Importing keel needs only NumPy.
+`keel.attention`, `keel.attention_backward` and `keel.merge` take NumPy arrays and any array in CPU or CUDA memory that
+supports DLPack, without a copy. `keel.torch` is the same for PyTorch, with autograd; `keel.transformers` registers it
+as an attention implementation for Hugging Face models. Importing keel needs only NumPy.
 """
 
 try:

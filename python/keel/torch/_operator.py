@@ -32,6 +32,7 @@ _KINDS: dict[str, tuple[Any, ...]] = {
     "integers": (_check.check_integers, "Tensor?"),
     "seed": (_check.check_tensor, "Tensor?"),
     "threads": (None,),  # set by torch.set_num_threads
+    "stream": (None,),  # torch's current one
 }
 
 
@@ -161,6 +162,7 @@ def _gradients(q: Tensor, k: Tensor, v: Tensor, flat: Any, wanted: list[bool]) -
     return gradients
 
 
+_DEVICES = ("CPU", "CUDA")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -170,7 +172,7 @@ def _fake(name: str) -> Callable[[Function], Function]:
     return decorator
 
 
-@torch.library.impl("keel::attention", "CPU")
+@torch.library.impl("keel::attention", _DEVICES)
 def _attention(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     *options, statistics, out_dtype = rest
     results = _results(q, v, statistics, out_dtype)
@@ -192,7 +194,7 @@ def _empty_weights(q: Tensor, k: Tensor) -> Tensor:
     return q.new_empty((*q.shape[:-1], k.shape[-2]))
 
 
-@torch.library.impl("keel::attention_weights", "CPU")
+@torch.library.impl("keel::attention_weights", _DEVICES)
 def _attention_weights(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> Tensor:
     weights = _empty_weights(q, k)
     _core.attention(q, k, v, empty_output(q, v), given(options), {"weights": weights})
@@ -204,7 +206,7 @@ def _attention_weights_fake(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> T
     return _empty_weights(q, k)
 
 
-@torch.library.impl("keel::attention_backward", "CPU")
+@torch.library.impl("keel::attention_backward", _DEVICES)
 def _attention_backward(dout: Tensor | None, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Any:
     out, lse, *options, wanted = rest
     gradients = _gradients(q, k, v, options, wanted)

@@ -32,7 +32,10 @@ _tracing = torch._C._get_tracing_state
 _autocast = torch._C._is_any_autocast_enabled
 _is_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
 _keys = torch._C._dispatch_keys
-_PLAIN = _keys(torch.empty(0)).raw_repr()
+_ON_CPU = _keys(torch.empty(0)).raw_repr()
+_ON_CUDA = _ON_CPU  # with the bits of the one device in place of the other's: to ask for a tensor would initialise CUDA
+for _name in ("CPU", "CUDA", "AutocastCPU", "AutocastCUDA"):
+    _ON_CUDA ^= torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _name)).raw_repr()
 
 
 def sdpa_in_python(
@@ -80,6 +83,10 @@ def _has_the_heads_of(q: Tensor, k: Tensor) -> bool:
     return q.dim() < 3 or q.size(-3) == k.size(-3)
 
 
+def _is_plain(x: Tensor) -> bool:
+    return _keys(x).raw_repr() in (_ON_CPU, _ON_CUDA)
+
+
 class _NotPlain(Exception):
     """The library cannot take the arguments as they are."""
 
@@ -90,7 +97,9 @@ class _Sdpa(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Any, options: dict[str, Any]) -> Tensor:
         out = _empty_like(q)
-        lse = _empty(tuple(q.shape[:-1]), dtype=_float64 if q.dtype is _float64 else _float32)  # a torch.Size is slower
+        # A torch.Size is slower.
+        rows = _float64 if q.dtype is _float64 else _float32
+        lse = _empty(tuple(q.shape[:-1]), dtype=rows, device=q.device)
         try:
             _core.attention(q, k, v, out, options, {"lse": lse})
         except (TypeError, ValueError):
@@ -106,7 +115,7 @@ class _Sdpa(torch.autograd.Function):
         options = {"mask": mask, "causal": ctx.causal, "scale": ctx.scale}
         needs_q, needs_k, needs_v, *_ = ctx.needs_input_grad
         # Second derivatives, which the operator refuses; compiled autograd, which traces; batches of gradients.
-        if _is_grad_enabled() or torch.compiler.is_compiling() or _dispatch_modes() or _keys(dout).raw_repr() != _PLAIN:
+        if _is_grad_enabled() or torch.compiler.is_compiling() or _dispatch_modes() or not _is_plain(dout):
             wanted = [needs_q, needs_k, needs_v, *(False for _ in OF_OPTIONS)]
             flat = operator.flatten("attention_backward", options)
             found = torch.ops.keel.attention_backward(dout, None, q, k, v, out, lse, *flat, wanted)
