@@ -118,11 +118,12 @@ c10::DispatchKeySet keys_of(const Tensors&... tensors) {
 }
 
 // Dense memory, all of the CPU or all of CUDA devices, and nothing that would change what an operator means: no
-// transform, trace, autocast, fake tensor or lazy negation.
+// transform, trace, fake tensor or lazy negation. What autocast asks for has been done before.
 bool is_plain(c10::DispatchKeySet keys) {
   using Key = c10::DispatchKey;
-  constexpr c10::DispatchKeySet cpu{Key::CPU, Key::AutogradCPU, Key::ADInplaceOrView, Key::BackendSelect};
-  constexpr c10::DispatchKeySet cuda{Key::CUDA, Key::AutogradCUDA, Key::ADInplaceOrView, Key::BackendSelect};
+  constexpr c10::DispatchKeySet any{Key::ADInplaceOrView, Key::BackendSelect, Key::AutocastCPU, Key::AutocastCUDA};
+  constexpr c10::DispatchKeySet cpu = any | c10::DispatchKeySet{Key::CPU, Key::AutogradCPU};
+  constexpr c10::DispatchKeySet cuda = any | c10::DispatchKeySet{Key::CUDA, Key::AutogradCUDA};
   return (keys.raw_repr() & ~cpu.raw_repr()) == 0 || (keys.raw_repr() & ~cuda.raw_repr()) == 0;
 }
 

@@ -85,7 +85,7 @@ def flatten(operation: str, options: Mapping[str, Any]) -> list[Any]:
         if value is not None:
             check, *places = _ROWS[name]
             value = check(operation, name, value)
-            flat[places[isinstance(value, Tensor)]] = value
+            flat[places[1 if isinstance(value, Tensor) else 0]] = value
     if flat[_DROPOUT] and flat[_SEED] is None:
         flat[_SEED] = torch.randint(0, 2**63 - 1, (1,), dtype=torch.int64)  # torch.manual_seed makes dropout repeat
     return flat

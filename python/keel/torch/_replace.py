@@ -66,7 +66,8 @@ def _routed(
     scale: Any = None,
     enable_gqa: bool = False,
 ) -> Any:
-    if type(dropout_p) is float and dropout_p == 0.0 and _observe.observer is None and not _sdpa.is_traced():
+    plain = type(dropout_p) is float and dropout_p == 0.0 and _observe.observer is None
+    if plain and not (_sdpa.is_traced() or _sdpa.any_autocast()):
         out = _sdpa.short(query, key, value, attn_mask, is_causal, scale, enable_gqa)
         if out is not None:  # plain tensors, in no more time than without replace()
             return out

@@ -2,7 +2,7 @@
 
 Two paths lead to the same kernel. Plain tensors take the short one (_short.py): at length 16 a call costs a few
 microseconds, and the dispatcher alone would cost more than the arithmetic. Everything else (torch.compile, fake
-tensors, transforms, autocast, broadcasts, dropout) takes the operator of _operator.py.
+tensors, transforms, broadcasts, dropout) takes the operator of _operator.py.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from keel.torch._check import (
 
 short: Callable[..., Tensor | None] = _short.sdpa
 is_traced = torch.compiler.is_dynamo_compiling  # other tracers have their own type of tensor, or a mode
+any_autocast = torch._C._is_any_autocast_enabled
 
 
 def scaled_dot_product_attention(
@@ -60,6 +61,9 @@ def scaled_dot_product_attention(
     torch.Size([2, 8, 128, 64])
     """
     if not is_traced() and dropout_p == 0.0 and _observe.observer is None:
+        if any_autocast() and type(query) is Tensor and is_autocast(query):
+            given: Any = (query, key, value, attn_mask)
+            query, key, value, attn_mask = (autocasted(x) if type(x) is Tensor else x for x in given)
         out = short(query, key, value, attn_mask, is_causal, scale, enable_gqa)
         if out is not None:
             return out

@@ -1,6 +1,7 @@
 """The short path of scaled_dot_product_attention: plain tensors, straight into the library.
 
 `sdpa(query, key, value, attn_mask, is_causal, scale, enable_gqa)` returns the output, or None if anything is not plain.
+Whoever calls it has done what autocast asks for.
 It is compiled (keel._torch) if the package was built for the torch that is running. Since torch's ABI changes with
 every version, there is one in Python too, which does the same a few microseconds slower.
 """
@@ -29,7 +30,6 @@ _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._len_torch_function_stack
 _transform = torch._C._functorch.maybe_current_level
 _tracing = torch._C._get_tracing_state
-_autocast = torch._C._is_any_autocast_enabled
 _is_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
 _keys = torch._C._dispatch_keys
 _ON_CPU = _keys(torch.empty(0)).raw_repr()
@@ -52,7 +52,7 @@ def sdpa_in_python(
         and not (query.is_nested or key.is_nested or value.is_nested)
         and not (_is_neg(query) or _is_neg(key) or _is_neg(value))  # lazy negations
         and not (attn_mask is not None and _is_neg(attn_mask))
-        and not (_dispatch_modes() or _function_modes() or _autocast())
+        and not (_dispatch_modes() or _function_modes())
         and _transform() is None
         and _tracing() is None
         and forward_ad._current_level < 0
