@@ -29,13 +29,14 @@ const char* forward(int, void* stream, const ForwardWork& work) {
   return nullptr;
 }
 
-const char* backward(int, void* stream, const BackwardCall& call, const Gradients& as_given) {
+const char* backward(int, void* stream, const BackwardWork& work) {
   last_stream = stream;
+  const BackwardCall& call = work.call;
   const auto memory = workspace_of(backward_workspace(call));
   WorkspaceCursor workspace(memory.get());
   HostRun<1> run;
   with_element(call.forward.dtype,
-               [&](auto element) { backward_steps<decltype(element)>(call, as_given, workspace, run); });
+               [&](auto element) { backward_steps<decltype(element)>(call, work.as_given, workspace, run); });
   return nullptr;
 }
 
@@ -58,8 +59,8 @@ constexpr Table kTable{.size = sizeof(Table),
                        .forward_workspace = [](const ForwardWork& work) {
                          return static_cast<std::int64_t>(forward_workspace(work.call, work.heads));
                        },
-                       .backward_workspace = [](const BackwardCall& call) {
-                         return static_cast<std::int64_t>(backward_workspace(call));
+                       .backward_workspace = [](const BackwardWork& work) {
+                         return static_cast<std::int64_t>(backward_workspace(work.call));
                        }};
 
 }  // namespace
