@@ -39,5 +39,7 @@ trap 'rm -f "$log"' EXIT
 [[ -x $folder/venv/bin/python ]] || python3 -m venv "$folder/venv"
 "$folder/venv/bin/python" -m pip --disable-pip-version-check install --quiet --no-deps --upgrade --target "$folder" \
   "${packages[@]/%/==$release.*}" >"$log" 2>&1 || fail "the Python packages of nvcc cannot be installed: $(tail --lines=1 "$log")"
-ln --symbolic --force --no-dereference lib "$own/lib64"  # where nvcc looks for its libraries
+# Where nvcc and CMake look for libraries.
+ln --symbolic --force --no-dereference lib "$own/lib64"
+ln --symbolic --force "libcudart.so.${release%%.*}" "$own/lib/libcudart.so"
 find_nvcc || fail "expected nvcc in $own/bin, got none"
