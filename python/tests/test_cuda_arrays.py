@@ -217,13 +217,13 @@ def test_replace_serves_cuda_tensors_and_leaves_two_devices_to_torch(fakes):
 
 
 def test_what_is_plain_on_cuda():
-    from keel.torch import _short
+    from keel.torch import _plain
 
     with FakeTensorMode():
         keys = torch._C._dispatch_keys(torch.empty(0, device="cuda"))
     for key in ("Python", "PythonTLSSnapshot"):
         keys = keys.remove(getattr(torch._C.DispatchKey, key))
-    assert keys.raw_repr() == _short._ON_CUDA
+    assert keys.raw_repr() == _plain._ON_CUDA
 
 
 def test_a_ring_is_of_cpus():

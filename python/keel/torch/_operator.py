@@ -20,6 +20,7 @@ from keel._attention import STATISTICS as _STATISTICS
 from keel._backward import OF_OPTIONS, OF_TENSORS, Gradients
 from keel._options import TABLE
 from keel.torch import _check, _onnx
+from keel.torch._plain import is_plain_call
 
 # Per kind of option: what checks and converts a caller's value, and its types in an operator, of which one is given.
 _KINDS: dict[str, tuple[Any, ...]] = {
@@ -172,7 +173,6 @@ def _fake(name: str) -> Callable[[Function], Function]:
     return decorator
 
 
-@torch.library.impl("keel::attention", _DEVICES)
 def _attention(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     *options, statistics, out_dtype = rest
     results = _results(q, v, statistics, out_dtype)
@@ -182,6 +182,9 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Ten
         outputs.update(zip((*STATISTICS, *COUNTS), (*rows.unbind(0), *counts.unbind(0))))
     _core.attention(q, k, v, out, given(options), outputs)
     return results
+
+
+torch.library.impl("keel::attention", _DEVICES, _attention)
 
 
 @_fake("keel::attention")
@@ -206,7 +209,6 @@ def _attention_weights_fake(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> T
     return _empty_weights(q, k)
 
 
-@torch.library.impl("keel::attention_backward", _DEVICES)
 def _attention_backward(dout: Tensor | None, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Any:
     out, lse, *options, wanted = rest
     gradients = _gradients(q, k, v, options, wanted)
@@ -214,6 +216,9 @@ def _attention_backward(dout: Tensor | None, dlse: Tensor | None, q: Tensor, k: 
         dout = torch.zeros_like(out)
     _core.attention_backward(q, k, v, out, lse, dout, dlse, given(options), gradients)
     return _all_of(gradients, q)
+
+
+torch.library.impl("keel::attention_backward", _DEVICES, _attention_backward)
 
 
 @_fake("keel::attention_backward")
@@ -248,7 +253,9 @@ def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None, *_: Any) 
         options[i] = tensor
     needed = {name for name, needs in zip(INPUTS, ctx.needs_input_grad) if needs}
     wanted = [not needed.isdisjoint(_SOURCES[gradient]) for gradient in Gradients._fields]
-    gradients = attention_backward(dout, dlse, q, k, v, out, lse, *options, wanted)
+    given = (dout, dlse, q, k, v, out, lse, *options, wanted)
+    direct = not torch.is_grad_enabled() and is_plain_call(given)
+    gradients = _attention_backward(*given) if direct else attention_backward(*given)
     for name, gradient in zip(Gradients._fields, gradients):
         results.update((source, gradient) for source in _SOURCES[name] if source in needed)
     return tuple(results.values())
@@ -311,12 +318,29 @@ class _TransformedBackward(torch.autograd.Function):
     backward = staticmethod(_no_second)
 
 
+class _Direct(torch.autograd.Function):
+    """The operator for plain tensors, of which the dispatcher would take several times as long."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Any:
+        output = _attention(*inputs)
+        _save(ctx, inputs, output)
+        return output
+
+    backward = staticmethod(_differentiate)
+
+
 def _transforming() -> bool:
     return not torch.compiler.is_compiling() and torch._C._functorch.maybe_current_level() is not None
 
 
+_apply: Any = super(torch.autograd.Function, _Direct).apply  # without its handling of transforms
+
+
 def attention(*inputs: Any) -> Any:
     """torch.ops.keel.attention, inside torch.func's transforms too."""
+    if is_plain_call(inputs):
+        return _apply(*inputs)
     function: Any = _Transformed.apply if _transforming() else torch.ops.keel.attention
     return function(*inputs)
 

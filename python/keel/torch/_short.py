@@ -18,6 +18,7 @@ from torch.autograd import forward_ad
 from keel import _core
 from keel._backward import OF_OPTIONS
 from keel.torch import _operator as operator
+from keel.torch._plain import is_plain
 
 _is_grad_enabled = torch.is_grad_enabled
 _float64 = torch.float64
@@ -31,11 +32,6 @@ _function_modes = torch._C._len_torch_function_stack
 _transform = torch._C._functorch.maybe_current_level
 _tracing = torch._C._get_tracing_state
 _is_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
-_keys = torch._C._dispatch_keys
-_ON_CPU = _keys(torch.empty(0)).raw_repr()
-_ON_CUDA = _ON_CPU  # with the bits of the one device in place of the other's: to ask for a tensor would initialise CUDA
-for _name in ("CPU", "CUDA", "AutocastCPU", "AutocastCUDA"):
-    _ON_CUDA ^= torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _name)).raw_repr()
 
 
 def sdpa_in_python(
@@ -83,10 +79,6 @@ def _has_the_heads_of(q: Tensor, k: Tensor) -> bool:
     return q.dim() < 3 or q.size(-3) == k.size(-3)
 
 
-def _is_plain(x: Tensor) -> bool:
-    return _keys(x).raw_repr() in (_ON_CPU, _ON_CUDA)
-
-
 class _NotPlain(Exception):
     """The library cannot take the arguments as they are."""
 
@@ -115,7 +107,7 @@ class _Sdpa(torch.autograd.Function):
         options = {"mask": mask, "causal": ctx.causal, "scale": ctx.scale}
         needs_q, needs_k, needs_v, *_ = ctx.needs_input_grad
         # Second derivatives, which the operator refuses; compiled autograd, which traces; batches of gradients.
-        if _is_grad_enabled() or torch.compiler.is_compiling() or _dispatch_modes() or not _is_plain(dout):
+        if _is_grad_enabled() or torch.compiler.is_compiling() or _dispatch_modes() or not is_plain(dout):
             wanted = [needs_q, needs_k, needs_v, *(False for _ in OF_OPTIONS)]
             flat = operator.flatten("attention_backward", options)
             found = torch.ops.keel.attention_backward(dout, None, q, k, v, out, lse, *flat, wanted)
