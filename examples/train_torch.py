@@ -172,8 +172,8 @@ def learn_text(options):
     a, b = (torch.stack(arm.losses).double().cpu() for arm in (ours, theirs))
     speeds = [statistics.median(arm.speeds[1:] or arm.speeds) for arm in (ours, theirs)]
     print(
-        f"losses apart by {(a - b).abs().mean():.4f} on average ({(a - b).mean():+.4f} with their sign), where one curve "
-        f"moves by {a.diff().abs().mean():.4f} from step to step; tokens/s relative to torch's {speeds[0] / speeds[1]:.3f}"
+        f"losses apart by {(a - b).abs().mean():.4f} on average ({(a - b).mean():+.4f} with their sign), where a curve "
+        f"moves by {a.diff().abs().mean():.4f} a step; tokens/s relative to torch's {speeds[0] / speeds[1]:.3f}"
     )
 
 
