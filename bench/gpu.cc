@@ -15,7 +15,7 @@
 namespace keel::bench {
 namespace {
 
-constexpr int kCalls = 4;                              // per sample
+constexpr int kCalls = 4;                                // per sample
 constexpr std::int64_t kCopied = std::int64_t{1} << 30;  // bytes, more than caches hold
 constexpr std::int64_t kTokens = 16384, kWidth = 2048;
 constexpr std::int64_t kLongForPlain = 2048;  // rows: beyond, the plain backward kernel would take minutes
@@ -93,7 +93,8 @@ class GpuCall {
   }
   std::string kernel() const {
     const Planning planning{.resources = resources()};
-    if (case_.backward) return make_plan(make_backward_problem(inputs_, gradients_, options_), backends(), planning).kernel;
+    if (case_.backward)
+      return make_plan(make_backward_problem(inputs_, gradients_, options_), backends(), planning).kernel;
     return make_plan(problem(), backends(), planning).kernel;
   }
   // A term hides no scores from the count: masks by position alone leave work out.
@@ -150,7 +151,8 @@ class GpuCall {
     if (case_.reports == RowReports::lse) return;
     outputs_.entropy = rows(DType::f32);
     if (case_.reports == RowReports::entropy) return;
-    outputs_.max_weight = rows(DType::f32), outputs_.logit_mean = rows(DType::f32), outputs_.logit_var = rows(DType::f32);
+    outputs_.max_weight = rows(DType::f32), outputs_.logit_mean = rows(DType::f32),
+    outputs_.logit_var = rows(DType::f32);
     outputs_.visible = rows(DType::i64), outputs_.logit_count = rows(DType::i64);
   }
 
@@ -174,13 +176,19 @@ double products_per_second(int device) {
 // Bytes read and written.
 double copied_per_second(int device, const Memory& memory) {
   char* const to = static_cast<char*>(memory.data());
-  const double seconds = seconds_of(
-      device, [&] { check(cuda::library().tools->copy(device, to, to + kCopied / 2, kCopied / 2)); });
+  const double seconds =
+      seconds_of(device, [&] { check(cuda::library().tools->copy(device, to, to + kCopied / 2, kCopied / 2)); });
   return static_cast<double>(kCopied) / seconds;
 }
 
 GpuCase grid_case(DType dtype, std::int64_t d, std::int64_t n, Causal causal) {
-  return {.batch = kTokens / n, .q_heads = kWidth / d, .kv_heads = kWidth / d, .n_q = n, .n_k = n, .d = d, .dtype = dtype,
+  return {.batch = kTokens / n,
+          .q_heads = kWidth / d,
+          .kv_heads = kWidth / d,
+          .n_q = n,
+          .n_k = n,
+          .d = d,
+          .dtype = dtype,
           .causal = causal};
 }
 
@@ -196,7 +204,8 @@ std::string name_of(RowReports reports) {
 }  // namespace
 
 std::string text_of(const GpuCase& c) {
-  const std::string heads = c.q_heads == c.kv_heads ? fmt::format("{}", c.q_heads) : fmt::format("{}/{}", c.q_heads, c.kv_heads);
+  const std::string heads =
+      c.q_heads == c.kv_heads ? fmt::format("{}", c.q_heads) : fmt::format("{}/{}", c.q_heads, c.kv_heads);
   const std::string n = c.n_q == c.n_k ? fmt::format("{}", c.n_q) : fmt::format("{}:{}", c.n_q, c.n_k);
   return fmt::format("{}×{}×{}×{} {}{}{}{}{}{}", c.batch, heads, n, c.d, keel::name_of(c.dtype),
                      c.causal == Causal::none ? "" : " causal", c.window > 0 ? fmt::format(" window {}", c.window) : "",

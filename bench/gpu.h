@@ -25,7 +25,7 @@ struct GpuCase {
 std::string text_of(const GpuCase& c);
 
 struct GpuRow {
-  std::string group;                  // under which heading it is printed
+  std::string group;  // under which heading it is printed
   GpuCase subject;
   std::optional<GpuCase> baseline{};  // measured in turn, where the speed relative to it counts
 };

@@ -101,8 +101,8 @@ std::string explain_backward_call(nb::handle q, nb::handle k, nb::handle v, nb::
     if (name == "dscale") gradients.dscale = like(sums, rows);
     if (name == "dsinks") gradients.dsinks = like(given.sinks.dtype, given.sinks.shape);
   }
-  return explain({.q = q_view, .k = k_view, .v = v_view, .out = out, .lse = like(sums, rows), .dout = out},
-                 gradients, given);
+  return explain({.q = q_view, .k = k_view, .v = v_view, .out = out, .lse = like(sums, rows), .dout = out}, gradients,
+                 given);
 }
 
 // Why arrays on this CUDA device cannot be served; empty where they can.

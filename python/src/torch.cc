@@ -95,8 +95,8 @@ BasicView<Rank, void*> write(const Tensor& tensor) {
 void* stream_of(const Tensor& tensor) {
   void* stream = nullptr;
   if (!tensor.is_cuda()) return stream;
-  TORCH_CHECK(exchange->stream(dlpack::kCuda, tensor.get_device(), &stream) == 0,
-              "expected torch's current stream on ", tensor.device(), ", got none");
+  TORCH_CHECK(exchange->stream(dlpack::kCuda, tensor.get_device(), &stream) == 0, "expected torch's current stream on ",
+              tensor.device(), ", got none");
   return stream;
 }
 
@@ -342,8 +342,8 @@ nb::object sdpa(nb::handle query, nb::handle key, nb::handle value, nb::handle a
   if (!fits(q, k, v, mask, enable_gqa.ptr() == Py_True)) return nb::none();
 
   const bool tracked = keys.has(c10::DispatchKey::AutogradCPU) || keys.has(c10::DispatchKey::AutogradCUDA);
-  const bool differentiable = at::GradMode::is_enabled() && tracked &&
-                              (q.requires_grad() || k.requires_grad() || v.requires_grad());
+  const bool differentiable =
+      at::GradMode::is_enabled() && tracked && (q.requires_grad() || k.requires_grad() || v.requires_grad());
   Tensor out;
   try {
     // A call of a few microseconds is over before another thread could take the GIL.

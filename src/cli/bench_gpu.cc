@@ -73,7 +73,9 @@ class BenchGpu {
     };
     const bool backward = backward_ || named("backward");
     std::vector<GpuRow> rows = bench::gpu_rows(dtype_ == "f16" ? DType::f16 : DType::bf16, backward, quick_);
-    if (!all) std::erase_if(rows, [&](const GpuRow& row) { return !named(row.group) && !(backward_ && row.group == "backward"); });
+    if (!all)
+      std::erase_if(rows,
+                    [&](const GpuRow& row) { return !named(row.group) && !(backward_ && row.group == "backward"); });
     return rows;
   }
 
@@ -123,9 +125,9 @@ class BenchGpu {
         continue;
       }
       const Line l = line_of(t);
-      text += fmt::format("{:<58}{:>10.3f}{:>10.0f}{:>9}{:>8.2f}{:>8.2f}{:>9}\n", text_of(t.row.subject), 1e3 * l.seconds,
-                          l.tflops, l.peak_share > 0 ? fmt::format("{:.2f}", l.peak_share) : "", l.terabytes, l.copy_share,
-                          l.relative > 0 ? fmt::format("{:.2f}", l.relative) : "");
+      text += fmt::format("{:<58}{:>10.3f}{:>10.0f}{:>9}{:>8.2f}{:>8.2f}{:>9}\n", text_of(t.row.subject),
+                          1e3 * l.seconds, l.tflops, l.peak_share > 0 ? fmt::format("{:.2f}", l.peak_share) : "",
+                          l.terabytes, l.copy_share, l.relative > 0 ? fmt::format("{:.2f}", l.relative) : "");
     }
     return text;
   }

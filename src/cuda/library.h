@@ -12,7 +12,7 @@ namespace keel::cuda {
 struct Library {
   const Table* table = nullptr;
   const Tools* tools = nullptr;  // null where the library has none of this version
-  std::string reason;  // where there is none: why
+  std::string reason;            // where there is none: why
 };
 const Library& library();
 

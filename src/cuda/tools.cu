@@ -1,11 +1,10 @@
 // The tools of a benchmark: see tools.h.
-#include "cuda/tools.h"
-
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include "cuda/hopper/peak.h"
+#include "cuda/tools.h"
 
 namespace keel::cuda {
 namespace {
@@ -29,7 +28,8 @@ __global__ void fill_kernel(T* to, std::int64_t count, std::uint64_t seed) {
   const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x;
   for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {
     const std::uint64_t bits = mixed(seed * 0x100000001b3ull + static_cast<std::uint64_t>(i));
-    const float a = (static_cast<float>(bits >> 40) + 1) / 16777217.0f, b = static_cast<float>(bits & 0xffffff) / 8388608.0f;
+    const float a = (static_cast<float>(bits >> 40) + 1) / 16777217.0f,
+                b = static_cast<float>(bits & 0xffffff) / 8388608.0f;
     store(to + i, sqrtf(-2 * logf(a)) * cospif(b));
   }
 }

@@ -126,7 +126,8 @@ TEST(BenchGpu, SaysWhatIsMissingWithoutAGpu) {
   EXPECT_EQ(result.status, 3);
   EXPECT_EQ(result.out, "");
   EXPECT_TRUE(is_one_message(result.err));
-  EXPECT_THAT(result.err, testing::HasSubstr("expected a GPU numbered 0, got none: no CUDA backend: /nowhere/libkeel_cuda.so"));
+  EXPECT_THAT(result.err,
+              testing::HasSubstr("expected a GPU numbered 0, got none: no CUDA backend: /nowhere/libkeel_cuda.so"));
 }
 
 TEST(BenchGpu, RefusesGroupsThatItDoesNotHave) {

@@ -49,19 +49,18 @@ const char* merge(int, void* stream, const MergeCall& call, const MergePart* par
   return nullptr;
 }
 
-constexpr Table kTable{.size = sizeof(Table),
-                       .version = KEEL_VERSION,
-                       .count_gpus = count_gpus,
-                       .describe_gpu = describe_gpu,
-                       .forward = forward,
-                       .backward = backward,
-                       .merge = merge,
-                       .forward_workspace = [](const ForwardWork& work) {
-                         return static_cast<std::int64_t>(forward_workspace(work.call, work.heads));
-                       },
-                       .backward_workspace = [](const BackwardWork& work) {
-                         return static_cast<std::int64_t>(backward_workspace(work.call));
-                       }};
+constexpr Table kTable{
+    .size = sizeof(Table),
+    .version = KEEL_VERSION,
+    .count_gpus = count_gpus,
+    .describe_gpu = describe_gpu,
+    .forward = forward,
+    .backward = backward,
+    .merge = merge,
+    .forward_workspace =
+        [](const ForwardWork& work) { return static_cast<std::int64_t>(forward_workspace(work.call, work.heads)); },
+    .backward_workspace =
+        [](const BackwardWork& work) { return static_cast<std::int64_t>(backward_workspace(work.call)); }};
 
 }  // namespace
 }  // namespace keel::cuda

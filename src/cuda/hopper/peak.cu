@@ -1,7 +1,6 @@
-// The rate of the matrix units alone: each warpgroup multiplies 64 rows by 256 columns over 64 numbers, again and again.
-// Bound by the matrix units, and by the clock that the power they draw leaves.
+// The rate of the matrix units alone: each warpgroup multiplies 64 rows by 256 columns over 64 numbers, again and
+// again. Bound by the matrix units, and by the clock that the power they draw leaves.
 #include "cuda/hopper/peak.h"
-
 #include "cuda/hopper/ptx.cuh"
 #include "wgmma.cuh"
 
@@ -43,7 +42,8 @@ __global__ void __launch_bounds__(kWarpgroups * 128, 1) multiply(float* never) {
 }  // namespace
 
 cudaError_t launch_products(int processors, double* flops) {
-  if (const cudaError_t e = cudaFuncSetAttribute(multiply, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes)) return e;
+  if (const cudaError_t e = cudaFuncSetAttribute(multiply, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes))
+    return e;
   multiply<<<processors, kWarpgroups * 128, kBytes>>>(nullptr);
   *flops = 2.0 * kRows * kColumns * kDepth * kSteps * kWarpgroups * processors;
   return cudaGetLastError();
