@@ -138,7 +138,7 @@ def test_an_empty_array_is_not_one_left_out(empty):
 
 def test_an_empty_mask_is_not_one_left_out(short_path):
     q = torch.ones(1, 2, 4, 8)
-    with pytest.raises(ValueError, match="mask: expected shape"):
+    with pytest.raises(ValueError, match="attn_mask: expected a shape that broadcasts to"):
         keel.torch.scaled_dot_product_attention(q, q, q, torch.empty((0, 0, 0, 0), dtype=torch.bool))
 
 

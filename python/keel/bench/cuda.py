@@ -91,7 +91,7 @@ def calls(row: Row) -> dict[str, Callable[[], Any]]:
     elif row.kind == "bias":
         mask = tensor(1, row.heads, row.n_q, row.n_k)
     dout = tensor(row.batch, row.heads, row.n_q, row.d)
-    options = {"attn_mask": mask, "is_causal": row.causal, "enable_gqa": row.heads != row.kv_heads}
+    options: dict[str, Any] = {"attn_mask": mask, "is_causal": row.causal, "enable_gqa": row.heads != row.kv_heads}
 
     def work(function: Callable[[], torch.Tensor]) -> Callable[[], Any]:
         return (lambda: torch.autograd.grad(function(), (q, k, v), dout)) if gradients else function
