@@ -5,9 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "api/backends.h"
 #include "api/c_calls.h"
-#include "plan/plan.h"
 
 // The C interface gives what the C++ one gives.
 namespace keel {
@@ -161,34 +159,6 @@ TEST(CApi, BackwardAndMergeGiveWhatTheCppInterfaceGives) {
   m.out_block = {};
   ASSERT_EQ(keel_merge_on_stream(m.parts, m.count, &m.out, &m.outputs, nullptr), KEEL_OK);
   EXPECT_EQ(m.out_block.memory, cpp.out_block.memory);
-}
-
-// What a GPU would be told: a backend that only remembers.
-TEST(CApi, AMergeIsQueuedOnItsStream) {
-  struct Remembers final : Backend {
-    mutable void* stream = nullptr;
-    const char* name() const override { return "remembers"; }
-    std::string refusal(const Problem&) const override { return ""; }
-    std::string refusal(const BackwardProblem&) const override { return ""; }
-    std::string refusal(const MergeProblem&) const override { return ""; }
-    void plan(const Problem&, const Planning&, Plan&) const override {}
-    void plan(const BackwardProblem&, const Planning&, Plan&) const override {}
-    void plan(const MergeProblem& p, const Planning&, Plan& plan) const override {
-      stream = p.stream;
-      plan.emplace<Nothing>();
-    }
-    struct Nothing : PlannedCall {
-      void execute() const override {}
-      std::vector<std::pair<std::string, std::string>> facts() const override { return {}; }
-    };
-  } backend;
-  backends().set(DeviceKind::extension, &backend);
-  CMerge m;
-  m.out.device = {KEEL_EXTENSION, 0};
-  for (keel_partial& part : m.parts) part.out.device = part.lse.device = m.out.device;
-  EXPECT_EQ(keel_merge_on_stream(m.parts, m.count, &m.out, nullptr, &m), KEEL_OK) << keel_last_error();
-  EXPECT_EQ(backend.stream, &m);
-  backends().set(DeviceKind::extension, nullptr);
 }
 
 TEST(CApi, GradientsAreAddedToWhatIsThere) {
