@@ -42,6 +42,12 @@ void fill_mask(const Buffer& to, std::mt19937_64& random) {
 
 std::int64_t rows_of(const Case& c) { return c.q_heads * c.n_q; }
 
+std::array<std::int64_t, 4> strides_of(const Case& c, const std::array<std::int64_t, 4>& shape) {
+  if (!c.heads_inside) return contiguous_strides(shape);
+  const auto [batch, heads, rows, d] = contiguous_strides(std::array{shape[0], shape[2], shape[1], shape[3]});
+  return {batch, rows, heads, d};
+}
+
 }  // namespace
 
 Buffer::Buffer(std::int64_t bytes)
@@ -90,17 +96,17 @@ Arrays::Arrays(std::span<const Case> cases, std::uint64_t seed) {
 
 TensorView Arrays::input(char name, const Case& c) const {
   const std::array<std::int64_t, 4> shape = {1, name == 'q' ? c.q_heads : c.kv_heads, name == 'q' ? c.n_q : c.n_k, c.d};
-  return {buffers_.at({name, c.dtype}).data(), c.dtype, shape, contiguous_strides(shape)};
+  return {buffers_.at({name, c.dtype}).data(), c.dtype, shape, strides_of(c, shape)};
 }
 
 MutableTensorView Arrays::output(const Case& c) const {
   const std::array<std::int64_t, 4> shape = {1, c.q_heads, c.n_q, c.d};
-  return {buffers_.at({'o', c.dtype}).data(), c.dtype, shape, contiguous_strides(shape)};
+  return {buffers_.at({'o', c.dtype}).data(), c.dtype, shape, strides_of(c, shape)};
 }
 
 TensorView Arrays::dout(const Case& c) const {
   const std::array<std::int64_t, 4> shape = {1, c.q_heads, c.n_q, c.d};
-  return {buffers_.at({'g', c.dtype}).data(), c.dtype, shape, contiguous_strides(shape)};
+  return {buffers_.at({'g', c.dtype}).data(), c.dtype, shape, strides_of(c, shape)};
 }
 
 Gradients Arrays::gradients(const Case& c) const {

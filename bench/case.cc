@@ -11,6 +11,7 @@ std::string text_of(const Case& c) {
   text += fmt::format("×{}", c.n_q);
   if (c.n_k != c.n_q && !c.merge) text += fmt::format(":{}", c.n_k);
   text += fmt::format("×{}", c.d);
+  if (c.heads_inside) text += " BNHD";
   if (c.causal != Causal::none) text += " causal";
   if (c.window.left != Window::kUnbounded) text += fmt::format(" window {}", c.window.left + 1);
   if (c.mask) text += " mask";

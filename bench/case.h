@@ -22,6 +22,7 @@ struct Case {
   std::int64_t q_heads = 4, kv_heads = 4;
   std::int64_t n_q = 2048, n_k = 2048, d = 64;
   DType dtype = DType::f32;
+  bool heads_inside = false;  // arrays are (1, n, heads, d), as most caches are, instead of (1, heads, n, d)
   Causal causal = Causal::none;
   Window window = {};
   bool mask = false;  // a boolean mask (1, 1, n_q, n_k) with a scattered eighth of the keys hidden

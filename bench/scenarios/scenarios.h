@@ -28,6 +28,7 @@ std::vector<Row> head_size_rows(bool quick);
 std::vector<Row> target_rows(bool quick);
 std::vector<Row> dtype_rows(bool quick);
 std::vector<Row> thread_rows(bool quick);
+std::vector<Row> unit_rows(bool quick);
 std::vector<Row> decode_rows(bool quick);
 std::vector<Row> statistics_rows(bool quick);
 std::vector<Row> mask_rows(bool quick);

@@ -176,6 +176,10 @@ KEEL_API keel_status keel_attention_double_backward(const keel_backward_inputs* 
 KEEL_API keel_status keel_merge(const keel_partial* parts, int64_t count, const keel_view* out,
                                 const keel_outputs* outputs, int32_t threads);
 
+/* The same for arrays on a CUDA device: the work is queued on that cudaStream_t, and not waited for. */
+KEEL_API keel_status keel_merge_on_stream(const keel_partial* parts, int64_t count, const keel_view* out,
+                                          const keel_outputs* outputs, void* stream);
+
 /* How keel_attention or keel_attention_backward would serve this call, as text that is valid until this thread asks
  * again; data is not read, and pointers may be null. NULL if the call would be rejected: see keel_last_status. */
 KEEL_API const char* keel_explain(const keel_view* q, const keel_view* k, const keel_view* v, const keel_view* out,

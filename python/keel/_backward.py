@@ -86,9 +86,9 @@ def attention_backward(
     (1, 2, 5, 8)
     """
     operation = "attention_backward"
-    maker, _ = maker_for(operation, "q", q)
+    maker, _ = maker_for(operation, "q", q, out)
     check_tensors(operation, q=q, k=k, v=v, out=out, lse=lse, dout=dout, dlse=dlse)
-    prepare(operation, options)
+    prepare(operation, options, q)
     if into is None:
         if accumulate:
             raise ValueError(f"[{operation}] accumulate: expected arrays to add to (into), got none")

@@ -51,11 +51,16 @@ def explain_backward(q: object, k: object, v: object, options: Mapping[str, Any]
 def use_team(run: int, size: int) -> None:
     """Computes on the threads of an OpenMP library, given two of its functions."""
 
-def merge(parts: Sequence[Mapping[str, Any]], out: object, outputs: Mapping[str, Any], threads: int | None) -> None:
+def merge(
+    parts: Sequence[Mapping[str, Any]], out: object, outputs: Mapping[str, Any], options: Mapping[str, Any]
+) -> None:
     """Joins parts, dicts of results over disjoint sets of keys, into out and the dict `outputs`."""
 
-def describe(operation: str, name: str, array: object) -> tuple[str, list[int]]:
-    """The dtype and the shape of an array."""
+def describe(operation: str, name: str, array: object) -> tuple[str, list[int], str]:
+    """The dtype, the shape and the device of an array."""
+
+def cuda_refusal(index: int) -> str:
+    """Why arrays on this CUDA device cannot be served; an empty string where they can."""
 
 def ring_attention(
     transport: object,

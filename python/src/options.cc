@@ -187,9 +187,27 @@ void read_threads(Arguments& arguments, const char* name, nb::handle object, Opt
   options.threads = static_cast<int>(threads);
 }
 
+// A cudaStream_t: its number, or an object that knows it.
+std::optional<void*> read_stream(Place place, nb::handle object) {
+  if (object.is_none()) return {};
+  nb::object number = nb::borrow(object);
+  if (nb::hasattr(object, "__cuda_stream__")) {
+    number = object.attr("__cuda_stream__")()[1];  // (version, cudaStream_t)
+  } else if (nb::hasattr(object, "cuda_stream")) {
+    number = object.attr("cuda_stream");  // torch's
+  } else if (nb::hasattr(object, "ptr")) {
+    number = object.attr("ptr");  // CuPy's
+  }
+  if (!is_integer(number)) place.type_error("expected a CUDA stream or its number, got " + text_of(object));
+  return reinterpret_cast<void*>(static_cast<std::uintptr_t>(read_integer(place, number)));
+}
+
 // An array (entries, H_q, 6) of 64-bit numbers, whose memory holds entries × H_q statistics.
 void read_heads(Arguments& arguments, const char* name, nb::handle object, Outputs& outputs) {
   const MutableRowView view = arguments.view<3>(name, object, Access::write, 3);
+  if (view.device != arguments.device()) {
+    arguments.place(name).value_error("expected an array on the device of the others, got one on another");
+  }
   static_assert(sizeof(HeadStatistics) == 6 * sizeof(double));
   outputs.heads = {static_cast<HeadStatistics*>(view.data), static_cast<std::size_t>(view.shape[0] * view.shape[1])};
 }
@@ -230,6 +248,7 @@ constexpr Row<Options> kOptions[] = {
     {"q_offsets", list_into<&Options::q_offsets>},
     {"k_offsets", list_into<&Options::k_offsets>},
     {"threads", read_threads},
+    {"stream", [](Arguments&, const char*, nb::handle, Options&) {}},  // read before the arrays
 };
 
 constexpr Row<Outputs> kOutputs[] = {
@@ -288,18 +307,30 @@ constexpr Row<DoubleGradients> kDoubleGradients[] = {
 
 }  // namespace
 
-std::span<const std::int64_t> Arguments::list(const char* name, nb::handle object) {
+Arguments::Arguments(const char* operation, nb::dict options) : Arguments(operation) {
+  if (options.contains("stream")) stream_ = read_stream(place("stream"), options["stream"]);
+}
+
+Array& Arguments::array(const char* name, nb::handle object, Access access) {
+  Array& made = arrays_.emplace_front(place(name), object, access, stream());
+  if (!device_) device_ = made.device();
+  if (!stream_) stream_ = made.current_stream();
+  return made;
+}
+
+ListView Arguments::list(const char* name, nb::handle object) {
   if (object.is_none()) return {};
   std::vector<std::int64_t>& values = lists_.emplace_front();
   if (PyList_Check(object.ptr()) || PyTuple_Check(object.ptr())) {
     for (const nb::handle value : nb::borrow(object)) values.push_back(read_integer(place(name), value));
   } else {
-    const Array& array = arrays_.emplace_front(place(name), object);
+    const Array& array = this->array(name, object);
     if (array.dtype() != DType::i64) {
       place(name).type_error(std::string("expected dtype i64, got ") + name_of(array.dtype()));
     }
     if (array.rank() != 1) place(name).value_error("expected 1 dimension, got " + std::to_string(array.rank()));
-    const auto view = array.view<1>();
+    const BasicView<1, const void*> view = array.view<1>();
+    if (view.device != Device{} && view.shape[0] > 0) return view;
     for (std::int64_t i = 0; i < view.shape[0]; ++i) {
       values.push_back(static_cast<const std::int64_t*>(view.data)[i * view.strides[0]]);
     }
@@ -309,7 +340,11 @@ std::span<const std::int64_t> Arguments::list(const char* name, nb::handle objec
   return values;
 }
 
-Options Arguments::options(nb::dict given) { return read(*this, kOptions, given); }
+Options Arguments::options(nb::dict given) {
+  Options options = read(*this, kOptions, given);
+  options.stream = stream();
+  return options;
+}
 Outputs Arguments::outputs(nb::dict given) { return read(*this, kOutputs, given); }
 Gradients Arguments::gradients(nb::dict given) { return read(*this, kGradients, given); }
 Tangents Arguments::tangents(nb::dict given) { return read(*this, kTangents, given); }

@@ -82,6 +82,19 @@ Backward read_backward(const keel_backward_inputs* inputs, const keel_gradients*
   return {read.backward_inputs(inputs), read.gradients(gradients), read.options(options)};
 }
 
+struct Merge {
+  const keel_partial* parts;
+  int64_t count;
+  const keel_view* out;
+  const keel_outputs* outputs;
+};
+void merge_parts(const Merge& given, int32_t threads, void* stream) {
+  const Reader read("merge");
+  const std::vector<keel::Partial> list = read.parts(given.parts, given.count);
+  const keel::MutableTensorView to = read.tensor(given.out, "out");
+  keel::merge(list, to, read.outputs(given.outputs), threads, stream);
+}
+
 // Text for the caller to read until this thread asks again.
 std::string& text_of_thread() {
   static thread_local std::string text;
@@ -153,12 +166,12 @@ keel_status keel_attention_double_backward(const keel_backward_inputs* inputs, c
 
 keel_status keel_merge(const keel_partial* parts, int64_t count, const keel_view* out, const keel_outputs* outputs,
                        int32_t threads) {
-  return guarded([&] {
-    const Reader read("merge");
-    const std::vector<keel::Partial> list = read.parts(parts, count);
-    const keel::MutableTensorView to = read.tensor(out, "out");
-    keel::merge(list, to, read.outputs(outputs), threads);
-  });
+  return guarded([&] { merge_parts({parts, count, out, outputs}, threads, nullptr); });
+}
+
+keel_status keel_merge_on_stream(const keel_partial* parts, int64_t count, const keel_view* out,
+                                 const keel_outputs* outputs, void* stream) {
+  return guarded([&] { merge_parts({parts, count, out, outputs}, 0, stream); });
 }
 
 const char* keel_explain(const keel_view* q, const keel_view* k, const keel_view* v, const keel_view* out,

@@ -29,15 +29,17 @@ struct PlannedForward : PlannedCall {
 };
 
 struct PlannedBackward : PlannedCall {
-  BackwardCall call;
-  Gradients as_given;
+  BackwardWork work;
   int device = 0;
   void* stream = nullptr;
 
-  void execute() const override {
-    check("attention_backward", library().table->backward(device, stream, call, as_given));
+  void execute() const override { check("attention_backward", library().table->backward(device, stream, work)); }
+  std::vector<std::pair<std::string, std::string>> facts() const override {
+    if (!work.hopper) return {};
+    const hopper::BackwardCut& cut = work.cut;
+    return {{"tiles", concat(cut.query_block, " rows × ", cut.key_block, " keys")},
+            {"tasks", concat(cut.tasks, " (blocks of keys)")}};
   }
-  std::vector<std::pair<std::string, std::string>> facts() const override { return {}; }
 };
 
 struct PlannedMerge : PlannedCall {
@@ -83,14 +85,15 @@ class CudaBackend final : public Backend {
     plan.tasks = part.work.hopper ? part.work.cut.tiles : 1;
     plan.workspace_bytes = library().table->forward_workspace(part.work);
   }
-  void plan(const BackwardProblem& p, const Planning&, Plan& plan) const override {
+  void plan(const BackwardProblem& p, const Planning& planning, Plan& plan) const override {
     PlannedBackward& part = plan.emplace<PlannedBackward>();
-    part.call = BackwardCall(p);
-    part.as_given = p.as_given;
+    part.work = plan_backward(p, gpu(p.forward.device.index).gpu, planning.reasons);
+    if (planning.forced.plain) part.work.hopper = false;
     part.device = p.forward.device.index;
     part.stream = p.forward.options.stream;
-    plan.kernel = "plain, backward";
-    plan.workspace_bytes = library().table->backward_workspace(part.call);
+    plan.kernel = part.work.hopper ? "Hopper, backward" : "plain, backward";
+    plan.tasks = part.work.hopper ? part.work.cut.tasks : 1;
+    plan.workspace_bytes = library().table->backward_workspace(part.work);
   }
   void plan(const MergeProblem& p, const Planning&, Plan& plan) const override {
     PlannedMerge& part = plan.emplace<PlannedMerge>();

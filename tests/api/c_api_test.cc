@@ -184,6 +184,9 @@ TEST(CApi, BackwardAndMergeGiveWhatTheCppInterfaceGives) {
   cpp();
   EXPECT_EQ(m.out_block.memory, cpp.out_block.memory);
   for (int i = 0; i < 8; ++i) EXPECT_EQ(m.row_blocks[i].memory, cpp.row_blocks[i].memory) << i;
+  m.out_block = {};
+  ASSERT_EQ(keel_merge_on_stream(m.parts, m.count, &m.out, &m.outputs, nullptr), KEEL_OK);
+  EXPECT_EQ(m.out_block.memory, cpp.out_block.memory);
 }
 
 TEST(CApi, GradientsAreAddedToWhatIsThere) {

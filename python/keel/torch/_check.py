@@ -13,6 +13,7 @@ from torch.nn.attention.bias import CausalBias, CausalVariant
 
 from keel._classes import takes_over, what_is
 
+DEVICES = ("cpu", "cuda")
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -24,8 +25,8 @@ def check_tensor(operation: str, name: str, x: Any) -> Tensor:
     """TypeError unless `x` is a tensor that Keel supports."""
     if not isinstance(x, Tensor):
         refuse(operation, name, "a tensor", type(x).__name__, TypeError)
-    if x.device.type not in ("cpu", "meta"):
-        refuse(operation, name, "a tensor on the CPU", f"one on {x.device}", TypeError)
+    if x.device.type not in (*DEVICES, "meta"):
+        refuse(operation, name, "a tensor on the CPU or a CUDA device", f"one on {x.device}", TypeError)
     if x.layout is not torch.strided:
         refuse(operation, name, "a dense tensor", f"one of layout {x.layout}", TypeError)
     if x.is_nested:
@@ -105,8 +106,19 @@ def check_integers(operation: str, name: str, x: Any) -> Tensor:
     return given.to(torch.int64)
 
 
+def check_device(operation: str, name: str, x: Any, first: Tensor) -> None:
+    """ValueError unless `x`, if it is a tensor, is on the device of `first`."""
+    if isinstance(x, Tensor) and x.device != first.device:
+        refuse(operation, name, f"a tensor on {first.device} like the first", f"one on {x.device}")
+
+
+def is_autocast(x: Tensor) -> bool:
+    """Whether autocast is on for the device of `x`."""
+    return x.device.type in DEVICES and torch.is_autocast_enabled(x.device.type)
+
+
 def autocasted(x: Any) -> Any:
     """A tensor of numbers in the dtype of autocast, which leaves float64 alone; anything else as it is."""
     if not isinstance(x, Tensor) or not x.is_floating_point() or x.dtype == torch.float64:
         return x
-    return x.to(torch.get_autocast_dtype("cpu"))
+    return x.to(torch.get_autocast_dtype(x.device.type))

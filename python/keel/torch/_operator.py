@@ -24,6 +24,7 @@ from keel._backward import OF_OPTIONS, OF_TENSORS, Gradients
 from keel._options import TABLE
 from keel._tangents import DoubleGradients, Tangents
 from keel.torch import _check, _onnx
+from keel.torch._plain import is_plain_call
 
 # Per kind of option: what checks and converts a caller's value, and its types in an operator, of which one is given.
 _KINDS: dict[str, tuple[Any, ...]] = {
@@ -36,6 +37,7 @@ _KINDS: dict[str, tuple[Any, ...]] = {
     "integers": (_check.check_integers, "Tensor?"),
     "seed": (_check.check_tensor, "Tensor?"),
     "threads": (None,),  # set by torch.set_num_threads
+    "stream": (None,),  # torch's current one
 }
 
 
@@ -98,7 +100,7 @@ def flatten(operation: str, options: Mapping[str, Any]) -> list[Any]:
         if value is not None:
             check, *places = _ROWS[name]
             value = check(operation, name, value)
-            flat[places[isinstance(value, Tensor)]] = value
+            flat[places[1 if isinstance(value, Tensor) else 0]] = value
     if flat[_DROPOUT] and flat[_SEED] is None:
         flat[_SEED] = torch.randint(0, 2**63 - 1, (1,), dtype=torch.int64)  # torch.manual_seed makes dropout repeat
     return flat
@@ -175,6 +177,7 @@ def _gradients(q: Tensor, k: Tensor, v: Tensor, flat: Any, wanted: list[bool]) -
     return gradients
 
 
+_DEVICES = ("CPU", "CUDA")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -184,7 +187,6 @@ def _fake(name: str) -> Callable[[Function], Function]:
     return decorator
 
 
-@torch.library.impl("keel::attention", "CPU")
 def _attention(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     *options, statistics, out_dtype = rest
     results = _results(q, v, statistics, out_dtype)
@@ -194,6 +196,9 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Ten
         outputs.update(zip((*STATISTICS, *COUNTS), (*rows.unbind(0), *counts.unbind(0))))
     _core.attention(q, k, v, out, given(options), outputs)
     return results
+
+
+torch.library.impl("keel::attention", _DEVICES, _attention)
 
 
 @_fake("keel::attention")
@@ -206,7 +211,7 @@ def _empty_weights(q: Tensor, k: Tensor) -> Tensor:
     return q.new_empty((*q.shape[:-1], k.shape[-2]))
 
 
-@torch.library.impl("keel::attention_weights", "CPU")
+@torch.library.impl("keel::attention_weights", _DEVICES)
 def _attention_weights(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> Tensor:
     weights = _empty_weights(q, k)
     _core.attention(q, k, v, empty_output(q, v), given(options), {"weights": weights})
@@ -218,7 +223,6 @@ def _attention_weights_fake(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> T
     return _empty_weights(q, k)
 
 
-@torch.library.impl("keel::attention_backward", "CPU")
 def _attention_backward(dout: Tensor | None, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Any:
     out, lse, *options, wanted = rest
     gradients = _gradients(q, k, v, options, wanted)
@@ -226,6 +230,9 @@ def _attention_backward(dout: Tensor | None, dlse: Tensor | None, q: Tensor, k: 
         dout = torch.zeros_like(out)
     _core.attention_backward(q, k, v, out, lse, dout, dlse, given(options), gradients)
     return _all_of(gradients, q)
+
+
+torch.library.impl("keel::attention_backward", _DEVICES, _attention_backward)
 
 
 @_fake("keel::attention_backward")
@@ -314,7 +321,9 @@ def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None, *_: Any) 
     (q, k, v, out, lse), options = _kept(ctx)
     needed = {name for name, needs in zip(INPUTS, ctx.needs_input_grad) if needs}
     wanted = [not needed.isdisjoint(_SOURCES[gradient]) for gradient in Gradients._fields]
-    gradients = attention_backward(dout, dlse, q, k, v, out, lse, *options, wanted)
+    given = (dout, dlse, q, k, v, out, lse, *options, wanted)
+    direct = not torch.is_grad_enabled() and is_plain_call(given)
+    gradients = _attention_backward(*given) if direct else attention_backward(*given)
     for name, gradient in zip(Gradients._fields, gradients):
         results.update((source, gradient) for source in _SOURCES[name] if source in needed)
     return tuple(results.values())
@@ -474,6 +483,21 @@ class _Last(torch.autograd.Function):
         _no_third(ctx)
 
 
+class _Direct(torch.autograd.Function):
+    """The operator for plain tensors, of which the dispatcher would take several times as long."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Any:
+        output = _attention(*inputs)
+        _save(ctx, inputs, output)
+        return output
+
+    backward = staticmethod(_differentiate)
+
+
+_apply: Any = super(torch.autograd.Function, _Direct).apply  # without its handling of transforms
+
+
 def _transforming(inputs: tuple[Any, ...]) -> bool:
     if torch.compiler.is_compiling():
         return False
@@ -486,6 +510,8 @@ def _transforming(inputs: tuple[Any, ...]) -> bool:
 
 def attention(*inputs: Any) -> Any:
     """torch.ops.keel.attention, inside torch.func's transforms and with tangents too."""
+    if is_plain_call(inputs):
+        return _apply(*inputs)
     function: Any = _Transformed.apply if _transforming(inputs) else torch.ops.keel.attention
     return function(*inputs)
 
