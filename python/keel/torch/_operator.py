@@ -250,7 +250,7 @@ def _tangents(tensors: Any) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in zip(Tangents._fields, tensors) if tensor is not None}
 
 
-@torch.library.impl("keel::attention_jvp", "CPU")
+@torch.library.impl("keel::attention_jvp", _DEVICES)
 def _attention_jvp(q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     options, tangents = rest[: len(ARGUMENTS)], rest[len(ARGUMENTS) :]
     tout, tlse = torch.empty_like(out), torch.empty_like(lse)
@@ -274,7 +274,7 @@ def _double_gradients(q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor,
     return gradients
 
 
-@torch.library.impl("keel::attention_double_backward", "CPU")
+@torch.library.impl("keel::attention_double_backward", _DEVICES)
 def _attention_double_backward(dout: Tensor | None, dlse: Tensor | None, *rest: Any) -> Any:
     q, k, v, out, lse, *others = rest
     options, tangents = others[: len(ARGUMENTS)], others[len(ARGUMENTS) : -1]
@@ -289,14 +289,18 @@ def _attention_double_backward_fake(dout: Any, dlse: Any, *rest: Any) -> Any:
     return _all_of(_double_gradients(*rest), rest[0], DoubleGradients._fields)
 
 
-def _keep(ctx: Any, tensors: tuple[Any, ...], options: list[Any]) -> None:
-    """Saves tensors, and options, of which some are tensors."""
+def _keep(ctx: Any, tensors: tuple[Any, ...], options: list[Any]) -> tuple[Any, ...]:
+    """Saves tensors, and options, of which some are tensors; returns all the tensors."""
     saved = (*tensors, *(options[i] for i in TENSORS))
     ctx.save_for_backward(*saved)
-    if isinstance(ctx, torch.autograd.function.FunctionCtx):  # operators have no derivative along tangents
-        ctx.save_for_forward(*saved)
     ctx.others = [None if i in TENSORS else option for i, option in enumerate(options)]
     ctx.set_materialize_grads(False)
+    return saved
+
+
+def _with_tangents(save: Any) -> Any:
+    """What saves the inputs of a function that has a derivative along tangents too."""
+    return staticmethod(lambda ctx, inputs, output: ctx.save_for_forward(*save(ctx, inputs, output)))
 
 
 def _kept(ctx: Any) -> tuple[list[Any], list[Any]]:
@@ -307,11 +311,11 @@ def _kept(ctx: Any) -> tuple[list[Any], list[Any]]:
     return saved, options
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> tuple[Any, ...]:
     q, k, v, *options, _statistics, _out_dtype = inputs
     out, lse, rows, counts = output
-    _keep(ctx, (q, k, v, out, lse), options)
     ctx.mark_non_differentiable(rows, counts)
+    return _keep(ctx, (q, k, v, out, lse), options)
 
 
 def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None, *_: Any) -> tuple[Any, ...]:
@@ -348,12 +352,12 @@ def _move(ctx: Any, *tangents: Any) -> Any:
     return (*attention_jvp(*saved, *options, *_along(tangents)), None, None)
 
 
-def _save_backward(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+def _save_backward(ctx: Any, inputs: tuple[Any, ...], output: Any) -> tuple[Any, ...]:
     dout, dlse, q, k, v, out, lse, *options, wanted = inputs
     ctx.has = dout is not None, dlse is not None
-    _keep(ctx, (*(x for x in (dout, dlse) if x is not None), q, k, v, out, lse), options)
     ctx.wanted = wanted
     ctx.mark_non_differentiable(*(x for x, want in zip(output, wanted) if not want))
+    return _keep(ctx, (*(x for x in (dout, dlse) if x is not None), q, k, v, out, lse), options)
 
 
 def _kept_backward(ctx: Any) -> tuple[list[Any], list[Any]]:
@@ -444,7 +448,7 @@ class _Transformed(torch.autograd.Function):
     def forward(*inputs: Any) -> Any:
         return torch.ops.keel.attention(*inputs)
 
-    setup_context = staticmethod(_save)
+    setup_context = _with_tangents(_save)
     backward = staticmethod(_differentiate)
     jvp = staticmethod(_move)
 
@@ -456,7 +460,7 @@ class _TransformedBackward(torch.autograd.Function):
     def forward(*inputs: Any) -> Any:
         return torch.ops.keel.attention_backward(*inputs)
 
-    setup_context = staticmethod(_save_backward)
+    setup_context = _with_tangents(_save_backward)
     backward = staticmethod(_differentiate_backward)
     jvp = staticmethod(_move_backward)
 
