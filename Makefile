@@ -71,7 +71,8 @@ fuzz: build/fuzz/build.ninja  ## fuzz for FUZZ_SECONDS
 	@cmake --build build/fuzz --target fuzzers -j $(JOBS)
 	@scripts/fuzz.sh build/fuzz $(FUZZ_SECONDS)
 
-cuda: build/build.ninja  ## build libkeel_cuda, for NVIDIA GPUs (needs nvcc)
+cuda: build/build.ninja  ## build libkeel_cuda, for NVIDIA GPUs; installs nvcc into build/cuda where there is none
+	@SETUP=$(SETUP) scripts/cuda.sh >/dev/null
 	@cmake -B build -DKEEL_BUILD_CUDA=ON >/dev/null
 	@cmake --build build --target keel_cuda_library -j $(JOBS)
 
