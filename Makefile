@@ -10,7 +10,7 @@ FUZZ_SECONDS := 600
 SETUP := yes
 
 MAKEFLAGS += --no-print-directory
-.PHONY: help setup setup-dev setup-install build test test-all wheel docs lab playground bench sanitize tsan clang static fuzz cuda cross format \
+.PHONY: help setup setup-dev setup-install build test test-all wheel docs lab playground verdicts bench sanitize tsan clang static fuzz cuda cross format \
   tidy install clean
 
 help:  ## show this list
@@ -45,6 +45,9 @@ lab: build  ## build, then run the lab: measure what the scaling does and write 
 
 playground: build  ## build, then write attention to play with, one page, into build/playground
 	@build/bin/keel lab playground --out build/playground
+
+verdicts: build  ## run the lab with five seeds, with and without AVX-512, and compare its verdicts (an hour)
+	@scripts/verdicts.py --out build/verdicts
 
 bench: build  ## build, then measure speed on this machine
 	@build/bin/keel bench

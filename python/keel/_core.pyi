@@ -25,6 +25,23 @@ def attention_backward(
 ) -> None:
     """Writes the gradients to the arrays of the dict `gradients`."""
 
+def attention_jvp(
+    q: object,
+    k: object,
+    v: object,
+    out: object,
+    lse: object,
+    options: Mapping[str, Any],
+    tangents: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+) -> None:
+    """Writes the derivatives along the dict `tangents` to the arrays of the dict `outputs`."""
+
+def attention_double_backward(
+    inputs: tuple[Any, ...], options: Mapping[str, Any], tangents: Mapping[str, Any], gradients: Mapping[str, Any]
+) -> None:
+    """Writes the gradients of attention_backward of `inputs` to the arrays of the dict `gradients`."""
+
 def explain(q: object, k: object, v: object, options: Mapping[str, Any]) -> str:
     """How attention would serve the call."""
 

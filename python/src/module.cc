@@ -51,6 +51,36 @@ void backward_call(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb:
   without_gil([&] { attention_backward(inputs, results, given); });
 }
 
+void jvp_call(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse, nb::dict options,
+              nb::dict tangents, nb::dict outputs) {
+  Arguments arguments("attention_jvp", options);
+  const JvpInputs inputs{.q = arguments.tensor("q", q),
+                         .k = arguments.tensor("k", k),
+                         .v = arguments.tensor("v", v),
+                         .out = arguments.tensor("out", out),
+                         .lse = arguments.view<3>("lse", lse, Access::read, 1)};
+  const Options given = arguments.options(options);
+  const Tangents along = arguments.tangents(tangents);
+  const JvpOutputs results = arguments.jvp_outputs(outputs);
+  without_gil([&] { attention_jvp(inputs, along, results, given); });
+}
+
+// `inputs` holds q, k, v, out, lse, dout and dlse.
+void double_backward_call(nb::tuple inputs, nb::dict options, nb::dict tangents, nb::dict gradients) {
+  Arguments arguments("attention_double_backward", options);
+  const BackwardInputs from{.q = arguments.tensor("q", inputs[0]),
+                            .k = arguments.tensor("k", inputs[1]),
+                            .v = arguments.tensor("v", inputs[2]),
+                            .out = arguments.tensor("out", inputs[3]),
+                            .lse = arguments.view<3>("lse", inputs[4], Access::read, 1),
+                            .dout = arguments.tensor("dout", inputs[5]),
+                            .dlse = arguments.optional<3>("dlse", inputs[6], Access::read, 1)};
+  const Options given = arguments.options(options);
+  const Tangents along = arguments.tangents(tangents);
+  const DoubleGradients results = arguments.double_gradients(gradients);
+  without_gil([&] { attention_double_backward(from, along, results, given); });
+}
+
 // `parts` holds one dict of arrays per part; of the options there are threads and stream.
 void merge_call(const nb::list& parts, nb::handle out, nb::dict outputs, nb::dict options) {
   Arguments arguments("merge", options);
@@ -145,6 +175,12 @@ NB_MODULE(_core, m) {
   m.def("attention_backward", &backward_call, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(),
         nb::arg("out").none(), nb::arg("lse").none(), nb::arg("dout").none(), nb::arg("dlse").none(),
         nb::arg("options"), nb::arg("gradients"), "Writes the gradients to the arrays of the dict `gradients`.");
+  m.def("attention_jvp", &jvp_call, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(),
+        nb::arg("out").none(), nb::arg("lse").none(), nb::arg("options"), nb::arg("tangents"), nb::arg("outputs"),
+        "Writes the derivatives along the dict `tangents` to the arrays of the dict `outputs`.");
+  m.def("attention_double_backward", &double_backward_call, nb::arg("inputs"), nb::arg("options"), nb::arg("tangents"),
+        nb::arg("gradients"),
+        "Writes the gradients of attention_backward of `inputs` to the arrays of the dict `gradients`.");
   m.def("explain", &explain_call, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("options"),
         "How attention would serve the call.");
   m.def("explain_backward", &explain_backward_call, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(),

@@ -216,9 +216,16 @@ void read_key_sum_rows(Arguments& arguments, const char* name, nb::handle object
   outputs.key_sum_rows = read_integer(arguments.place(name), object);
 }
 
-void read_accumulate(Arguments& arguments, const char* name, nb::handle object, Gradients& gradients) {
+template <class Results>
+void read_accumulate(Arguments& arguments, const char* name, nb::handle object, Results& results) {
   if (!PyBool_Check(object.ptr())) arguments.place(name).type_error("expected True or False, got " + text_of(object));
-  gradients.accumulate = object.ptr() == Py_True;
+  results.accumulate = object.ptr() == Py_True;
+}
+
+// One of Gradients, which DoubleGradients holds.
+template <auto Member, int Least>
+void gradient_into(Arguments& arguments, const char* name, nb::handle object, DoubleGradients& target) {
+  kView<Member, Least>(arguments, name, object, target.gradients);
 }
 
 // The options of keel/_options.py, the gradients, what a call reports and the parts of a merge, as the library has
@@ -272,7 +279,30 @@ constexpr Row<Gradients> kGradients[] = {
     {"dq", kView<&Gradients::dq, 2>},      {"dk", kView<&Gradients::dk, 2>},
     {"dv", kView<&Gradients::dv, 2>},      {"dbias", kView<&Gradients::dbias>},
     {"dscale", kView<&Gradients::dscale>}, {"dsinks", kView<&Gradients::dsinks, 1>},
-    {"accumulate", read_accumulate},
+    {"accumulate", read_accumulate<Gradients>},
+};
+
+constexpr Row<Tangents> kTangents[] = {
+    {"tq", kView<&Tangents::tq, 2>},      {"tk", kView<&Tangents::tk, 2>},
+    {"tv", kView<&Tangents::tv, 2>},      {"tbias", kView<&Tangents::tbias>},
+    {"tscale", kView<&Tangents::tscale>}, {"tsinks", kView<&Tangents::tsinks, 1>},
+};
+
+constexpr Row<JvpOutputs> kJvpOutputs[] = {
+    {"tout", kView<&JvpOutputs::tout, 2>},
+    {"tlse", kView<&JvpOutputs::tlse, 1>},
+    {"accumulate", read_accumulate<JvpOutputs>},
+};
+
+constexpr Row<DoubleGradients> kDoubleGradients[] = {
+    {"dq", gradient_into<&Gradients::dq, 2>},
+    {"dk", gradient_into<&Gradients::dk, 2>},
+    {"dv", gradient_into<&Gradients::dv, 2>},
+    {"dbias", gradient_into<&Gradients::dbias, 0>},
+    {"dscale", gradient_into<&Gradients::dscale, 0>},
+    {"dsinks", gradient_into<&Gradients::dsinks, 1>},
+    {"ddout", kView<&DoubleGradients::ddout, 2>},
+    {"ddlse", kView<&DoubleGradients::ddlse, 1>},
 };
 
 }  // namespace
@@ -317,6 +347,9 @@ Options Arguments::options(nb::dict given) {
 }
 Outputs Arguments::outputs(nb::dict given) { return read(*this, kOutputs, given); }
 Gradients Arguments::gradients(nb::dict given) { return read(*this, kGradients, given); }
+Tangents Arguments::tangents(nb::dict given) { return read(*this, kTangents, given); }
+JvpOutputs Arguments::jvp_outputs(nb::dict given) { return read(*this, kJvpOutputs, given); }
+DoubleGradients Arguments::double_gradients(nb::dict given) { return read(*this, kDoubleGradients, given); }
 Partial Arguments::partial(nb::dict given, const std::string& prefix) { return read(*this, kPartial, given, prefix); }
 
 std::vector<std::string> option_names() {

@@ -44,6 +44,9 @@ class Arguments {
   Options options(nb::dict given);
   Outputs outputs(nb::dict given);
   Gradients gradients(nb::dict given);
+  Tangents tangents(nb::dict given);
+  JvpOutputs jvp_outputs(nb::dict given);
+  DoubleGradients double_gradients(nb::dict given);
   Partial partial(nb::dict given, const std::string& prefix);  // before names in errors
 
   // `prefix` + `name`, kept until the call ends.

@@ -256,7 +256,7 @@ class Backward : public torch::autograd::Node {
   };
 
   // Whether the library can take everything as it is. Hooks may have replaced saved tensors by anything; compiled
-  // autograd traces; second derivatives are for the operator to refuse.
+  // autograd traces; second derivatives are the operator's.
   static bool is_direct(const Values& x, const Tensor& dout) {
     const auto is_like_q = [&](const Tensor& y) {
       return y.scalar_type() == x.q.scalar_type() && y.sizes() == x.q.sizes() && y.device() == x.q.device();
@@ -266,7 +266,7 @@ class Backward : public torch::autograd::Node {
            x.lse.scalar_type() == row_type(x.q) && x.lse.dim() == x.q.dim() - 1;
   }
 
-  // torch.ops.keel.attention_backward, which takes any tensors, and whose own derivative is an error.
+  // torch.ops.keel.attention_backward, which takes any tensors, and has a derivative of its own.
   variable_list by_operator(const Values& x, const Tensor& dout) {
     const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("keel::attention_backward", "");
     c10::List<bool> wanted;  // one per gradient, of which dq, dk and dv come first

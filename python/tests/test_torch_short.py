@@ -169,12 +169,12 @@ def test_what_hooks_bring_back_is_checked():
 
 
 @both_ways
-def test_forward_mode_derivatives_are_refused():
+def test_forward_mode_derivatives_are_not_lost():
     q, k, v = (x.detach() for x in leaves())
     with torch.autograd.forward_ad.dual_level():
-        dual = torch.autograd.forward_ad.make_dual(q, torch.ones_like(q))
-        with pytest.raises(NotImplementedError, match="forward-mode"):
-            sdpa(dual, k, v)
+        dual = torch.autograd.forward_ad.make_dual(v, v)
+        out, tangent = torch.autograd.forward_ad.unpack_dual(sdpa(q, k, dual))
+        torch.testing.assert_close(tangent, out)  # which is linear in v
         assert sdpa(q, k, v).shape == q.shape
 
 

@@ -144,6 +144,26 @@ keel_status keel_attention_backward(const keel_backward_inputs* inputs, const ke
   });
 }
 
+keel_status keel_attention_jvp(const keel_jvp_inputs* inputs, const keel_tangents* tangents,
+                               const keel_jvp_outputs* outputs, const keel_options* options) {
+  return guarded([&] {
+    const Reader read("attention_jvp");
+    const keel::JvpInputs from = read.jvp_inputs(inputs);
+    const keel::Tangents along = read.tangents(tangents);
+    keel::attention_jvp(from, along, read.jvp_outputs(outputs), read.options(options));
+  });
+}
+
+keel_status keel_attention_double_backward(const keel_backward_inputs* inputs, const keel_tangents* tangents,
+                                           const keel_double_gradients* gradients, const keel_options* options) {
+  return guarded([&] {
+    const Reader read("attention_double_backward");
+    const keel::BackwardInputs from = read.backward_inputs(inputs);
+    const keel::Tangents along = read.tangents(tangents);
+    keel::attention_double_backward(from, along, read.double_gradients(gradients), read.options(options));
+  });
+}
+
 keel_status keel_merge(const keel_partial* parts, int64_t count, const keel_view* out, const keel_outputs* outputs,
                        int32_t threads) {
   return guarded([&] { merge_parts({parts, count, out, outputs}, threads, nullptr); });

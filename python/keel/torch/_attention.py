@@ -12,7 +12,7 @@ from keel._arrays import TorchMaker
 from keel._options import Options, refuse_unknown, takes
 from keel.torch import _observe
 from keel.torch import _operator as operator
-from keel.torch._check import autocasted, causal_of, check_no_tangent, check_tensor, is_autocast, refuse
+from keel.torch._check import autocasted, causal_of, check_tensor, is_autocast, refuse
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -174,7 +174,6 @@ def attention(
         options["mask"], options["causal"] = None, causal_of(_OPERATION, "mask", mask, q.shape[2], k.shape[2])
     if out_dtype is not None:
         TorchMaker(torch, q.dtype).out_dtype(_OPERATION, out_dtype)
-    check_no_tangent(_OPERATION, q, k, v, *options.values())
     flat = operator.flatten(_OPERATION, options)
     observer = None if torch.compiler.is_compiling() else _observe.observer
     out: Tensor

@@ -9,7 +9,6 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.nn.attention.bias import CausalBias, CausalVariant
 
 from keel._classes import takes_over, what_is
@@ -35,14 +34,6 @@ def check_tensor(operation: str, name: str, x: Any) -> Tensor:
     if takes_over(torch, x):
         refuse(operation, name, "a tensor whose memory holds its values", what_is(x), TypeError)
     return x
-
-
-def check_no_tangent(operation: str, *tensors: Any) -> None:
-    """NotImplementedError for forward-mode derivatives, which would be lost silently."""
-    if torch.compiler.is_compiling() or forward_ad._current_level < 0 or torch._C._functorch.maybe_current_level():
-        return
-    if any(isinstance(x, Tensor) and forward_ad.unpack_dual(x).tangent is not None for x in tensors):
-        raise NotImplementedError(f"[{operation}] forward-mode derivatives of attention are not computed")
 
 
 _NUMBERS = (int, float, np.floating, np.integer, torch.SymInt, torch.SymFloat)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 _keys = torch._C._dispatch_keys
@@ -30,5 +31,7 @@ def is_plain(x: Tensor) -> bool:
 def is_plain_call(arguments: Any) -> bool:
     """Whether all tensors among the arguments are plain, and no mode, transform or trace is active."""
     if _compiling() or _dispatch_modes() or _function_modes() or _tracing() is not None or _transform() is not None:
+        return False
+    if forward_ad._current_level >= 0:  # tensors may have tangents
         return False
     return all(type(x) in (Tensor, Parameter) and is_plain(x) for x in arguments if isinstance(x, Tensor))

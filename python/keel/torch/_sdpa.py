@@ -23,7 +23,6 @@ from keel.torch._check import (
     autocasted,
     causal_of,
     check_device,
-    check_no_tangent,
     check_number,
     check_tensor,
     is_autocast,
@@ -135,7 +134,6 @@ def _check_kinds(query: Any, key: Any, value: Any, attn_mask: Any, flags: dict[s
         check_tensor(_OPERATION, name, x)
         if x.dim() < 2:
             refuse(_OPERATION, name, "at least 2 dimensions", x.dim())
-    check_no_tangent(_OPERATION, query, key, value, attn_mask)
     if attn_mask is not None:
         check_tensor(_OPERATION, "attn_mask", attn_mask)
     for name, x in (("key", key), ("value", value), ("attn_mask", attn_mask)):
