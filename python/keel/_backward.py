@@ -44,8 +44,8 @@ def gradient_sources(
         if source is None:
             source = source_of(gradient, options)
         if source is None and gradient != "dscale":
-            sourced = " or ".join(name for name, option in TABLE.items() if option.gradient == gradient)
-            raise ValueError(f"[{operation}] want: expected {gradient} only together with {sourced}, got it alone")
+            beside = " or ".join(name for name, option in TABLE.items() if option.gradient == gradient)
+            raise ValueError(f"[{operation}] want: expected {gradient} only together with {beside}, got it alone")
         sources[gradient] = source
     return sources
 

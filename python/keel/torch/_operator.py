@@ -515,7 +515,8 @@ def _transforming(inputs: tuple[Any, ...]) -> bool:
 def attention(*inputs: Any) -> Any:
     """torch.ops.keel.attention, inside torch.func's transforms and with tangents too."""
     if is_plain_call(inputs):
-        return _apply(*inputs)
+        tracked = torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in inputs)
+        return _apply(*inputs) if tracked else _attention(*inputs)
     function: Any = _Transformed.apply if _transforming(inputs) else torch.ops.keel.attention
     return function(*inputs)
 
