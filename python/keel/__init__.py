@@ -26,6 +26,7 @@ except ImportError as error:
 
 from keel._attention import AttentionResult, HeadStats, RowStats, attention, explain
 from keel._backward import Gradients, attention_backward
+from keel._blocks import BlockMask, block_mask
 from keel._config import show_config
 from keel._merge import Merged, merge
 
@@ -33,6 +34,7 @@ __version__: str = _core.version
 
 __all__ = [
     "AttentionResult",
+    "BlockMask",
     "Gradients",
     "HeadStats",
     "Merged",
@@ -40,6 +42,7 @@ __all__ = [
     "__version__",
     "attention",
     "attention_backward",
+    "block_mask",
     "explain",
     "merge",
     "show_config",

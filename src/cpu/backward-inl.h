@@ -58,6 +58,9 @@ class BackwardRunner : BackwardBlock<P> {
     const std::int64_t keys = block.end - block.begin;
     if (call_.dk) dk_.Clear(keys);
     if (call_.dv) dv_.Clear(keys);
+    if (call_.drelative_bias) {
+      std::fill_n(scratch_.drelative, f_.group * relative_length(f_.radius, f_.relative_pad), T{0});
+    }
     // Blocks of rows from the last to the first, counted by position: under a window a block of keys then begins with
     // rows that the previous block does not see, and ends with those it shares with it. Rows after these see no
     // earlier block of keys, and rows before them no later one, so no task waits for what is left out. Blocks that a
@@ -68,22 +71,29 @@ class BackwardRunner : BackwardBlock<P> {
       if (task.done != nullptr) task.done->store(place, std::memory_order_release);
     };
     if (!seen.empty()) {
-      PackKeys(block);
+      bool packed = false;
       const std::int64_t last = (seen.end - 1) / step;
       tell(places - 1 - last);
       for (std::int64_t at = last; at >= seen.begin / step; --at) {
         const std::int64_t r = at * step, rows = std::min(step, rows_ - r), place = places - 1 - at;
         FindKeys(r, rows);
-        LoadQueries(r, rows);
-        LoadGradients(r, rows);
-        TakeBlock(r, rows, block);
+        FindSeen(r, rows, block);
+        const bool skipped = h_.tiles && NeededKeys(seen_, rows, block).empty();
+        if (!skipped) {
+          if (!packed) PackKeys(block);
+          packed = true;
+          LoadQueries(r, rows);
+          LoadGradients(r, rows);
+          TakeBlock(r, rows, block);
+        }
         if (task.before != nullptr) {
           while (task.before->load(std::memory_order_acquire) <= place) std::this_thread::yield();
         }
-        if (call_.sums_dq()) AddToQueries(r, rows, block);
+        if (call_.sums_dq() && !skipped) AddToQueries(r, rows, block);
         tell(place + 1);
       }
     }
+    if (call_.drelative_bias) FlushRelativeBias(task);
     tell(INT64_MAX);
     WriteKeys(block);
   }
@@ -119,10 +129,12 @@ class BackwardRunner : BackwardBlock<P> {
   using BackwardBlock<P>::memory_;
   using BackwardBlock<P>::rows_;
   using BackwardBlock<P>::scratch_;
+  using BackwardBlock<P>::seen_;
   using BackwardBlock<P>::BlockOf;
   using BackwardBlock<P>::Computed;
   using BackwardBlock<P>::FindKeys;
   using BackwardBlock<P>::FindNeeded;
+  using BackwardBlock<P>::FindSeen;
   using BackwardBlock<P>::LoadQueries;
   using BackwardBlock<P>::LoadQuery;
   using BackwardBlock<P>::MultiplyPanels;
@@ -237,6 +249,7 @@ class BackwardRunner : BackwardBlock<P> {
       Weigh<T, false>(numbers, computed, s, t);
     }
     if (call_.dbias) AddToBias(row, t);  // pass 2'
+    if (call_.drelative_bias) AddToRelativeBias(row, t);
     if (capped) Multiply(t, scratch_.slope, computed);
     if (f_.dropout > 0) Multiply(s, scratch_.kept, computed);
     return visible;
@@ -283,14 +296,41 @@ class BackwardRunner : BackwardBlock<P> {
     for (; y < keys; ++y) sums[y * to.column_stride] += from[y];
   }
 
+  // Sums of ds by distance, padding included: rows of it lie side by side as those of the table do.
+  void AddToRelativeBias(const RowBlock& row, const T* ds) {
+    const hn::ScalableTag<T> d;
+    T* const sums = scratch_.drelative + row.g * relative_length(f_.radius, f_.relative_pad) +
+                    relative_start(row.first - row.i - h_.diagonal, f_.radius, f_.relative_pad);
+    std::int64_t y = row.seen.begin;
+    for (; y + scratch_.lanes <= row.seen.end; y += scratch_.lanes) {
+      hn::StoreU(hn::Add(hn::LoadU(d, sums + y), hn::LoadU(d, ds + y)), d, sums + y);
+    }
+    for (; y < row.seen.end; ++y) sums[y] += ds[y];
+  }
+
+  // Adds this task's sums to the head's, after those of the preceding keys.
+  void FlushRelativeBias(const BackwardTask& task) {
+    if (task.before != nullptr) {
+      while (task.before->load(std::memory_order_acquire) != INT64_MAX) std::this_thread::yield();
+    }
+    const std::int64_t length = relative_length(f_.radius, f_.relative_pad);
+    for (std::int64_t g = 0; g < f_.group; ++g) {
+      double* const to = static_cast<double*>(head_.drelative.data) + g * head_.drelative.head_stride;
+      for (std::int64_t x = 0; x < length; ++x) {
+        to[std::clamp<std::int64_t>(x - f_.relative_pad, 0, 2 * f_.radius)] +=
+            static_cast<double>(scratch_.drelative[g * length + x]);
+      }
+    }
+  }
+
   // The rows that see each tile of keys: all of them, except under a causal mask or a window.
   void FindRows(std::int64_t rows, Range block) {
     for (std::int64_t y = 0; block.begin + y < block.end; y += P::kKeyTile) {
       Range& found = scratch_.rows[y / P::kKeyTile];
       found = {0, rows};
       const Range tile = {block.begin + y, block.begin + y + P::kKeyTile};
-      while (found.begin < found.end && Clip(scratch_.keys[found.begin], tile).empty()) ++found.begin;
-      while (found.begin < found.end && Clip(scratch_.keys[found.end - 1], tile).empty()) --found.end;
+      while (found.begin < found.end && Clip(seen_[found.begin], tile).empty()) ++found.begin;
+      while (found.begin < found.end && Clip(seen_[found.end - 1], tile).empty()) --found.end;
     }
   }
 

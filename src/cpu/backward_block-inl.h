@@ -48,7 +48,8 @@ class BackwardBlock {
         rows_(h_.n_q * f_.group),
         scratch_(call, workspace),
         memory_(call, rows_, head.memory),
-        dense_(HasDenseTerms(f_, h_)) {}
+        dense_(HasDenseTerms(f_, h_)),
+        seen_(h_.tiles ? scratch_.seen : scratch_.keys) {}
 
   RowPlace PlaceOf(std::int64_t r) const { return {r, f_.group}; }
 
@@ -62,7 +63,12 @@ class BackwardBlock {
 
   void FindKeys(std::int64_t r, std::int64_t rows) {
     RowPlace place = PlaceOf(r);
-    for (std::int64_t x = 0; x < rows; ++x, ++place) scratch_.keys[x] = VisibleKeys(f_, h_, place.i);
+    for (std::int64_t x = 0; x < rows; ++x, ++place) scratch_.keys[x] = VisibleKeys(f_, h_, place.g, place.i);
+  }
+
+  // What these rows see of a block of keys.
+  void FindSeen(std::int64_t r, std::int64_t rows, Range block) {
+    if (h_.tiles) HWY_NAMESPACE::FindSeen(h_, PlaceOf(r), rows, block, scratch_.keys, scratch_.seen, scratch_.holes);
   }
 
   // Rows of zeros, which the last product reads.
@@ -100,7 +106,7 @@ class BackwardBlock {
   // What each tile of rows sees of the block, counted from its first key.
   void FindNeeded(std::int64_t rows, Range block) {
     for (std::int64_t x = 0; x < rows; x += P::kRowTile) {
-      const Range needed = NeededKeys(scratch_.keys + x, std::min<std::int64_t>(P::kRowTile, rows - x), block);
+      const Range needed = NeededKeys(seen_ + x, std::min<std::int64_t>(P::kRowTile, rows - x), block);
       scratch_.needed[x / P::kRowTile] =
           needed.empty() ? needed : Range{needed.begin - block.begin, needed.end - block.begin};
     }
@@ -115,7 +121,8 @@ class BackwardBlock {
   }
 
   RowBlock BlockOf(std::int64_t x, const RowPlace& place, Range block, Range computed) const {
-    return {place.g, place.i, block.begin, computed, SeenOf(scratch_.keys[x], block, block.begin, computed)};
+    return {place.g, place.i, block.begin, computed, SeenOf(seen_[x], block, block.begin, computed),
+            h_.tiles && scratch_.holes[x] != 0};
   }
 
   static constexpr auto nothing = [](auto...) {};
@@ -161,6 +168,7 @@ class BackwardBlock {
   const BackwardScratch<P> scratch_;
   const HeadMemory<P> memory_;
   const bool dense_;
+  const Range* const seen_;  // per row, of the block of keys at hand or of all
   bool finite_q_ = true;
 };
 

@@ -9,6 +9,7 @@
 #include "cpu/backend.h"
 #include "cpu/key_sums.h"
 #include "cpu/merge_plan.h"
+#include "cpu/relative_table.h"
 #include "cpu/round.h"
 
 namespace keel::cpu {
@@ -31,6 +32,12 @@ std::int64_t choose_key_block(std::int64_t bytes_per_key, std::int64_t most, con
   std::int64_t keys = most;
   while (keys > 64 && keys * bytes_per_key > machine.l2_bytes / 2) keys /= 2;
   return keys;
+}
+
+// With a block mask, blocks are no larger than its tiles: one that is not listed for a row then costs nothing.
+std::int64_t within_tiles(const Problem& p, std::int64_t key_block) {
+  if (p.options.block_mask == nullptr) return key_block;
+  return std::min(key_block, std::max<std::int64_t>(p.options.block_mask->tiles.shape[2] / 64 * 64, 64));
 }
 
 // Rows per task: many, as they share the packing of keys, but few enough for no thread to go idle. They need not fit
@@ -127,7 +134,9 @@ Tiles choose_tiles(const Problem& p, const Planning& planning, const UnitKernels
   const Machine& machine = *planning.resources.machine;
   const std::int64_t item = item_of(p, unit), most = unit != nullptr ? unit->key_block : kKeyBlock;
   Tiles tiles;
-  tiles.key_block = forced.key_block > 0 ? forced.key_block : choose_key_block((p.d_k + p.d_v) * item, most, machine);
+  tiles.key_block = forced.key_block > 0
+                        ? forced.key_block
+                        : within_tiles(p, choose_key_block((p.d_k + p.d_v) * item, most, machine));
   tiles.key_chunk = RoundUp(forced.key_chunk > 0 ? forced.key_chunk : kKeyChunk, tiles.key_block);
   tiles.row_block = forced.row_block > 0 ? RoundUp(forced.row_block, granule_of(unit))
                                          : choose_row_block(extent.rows, extent.heads, granule_of(unit), threads);
@@ -151,6 +160,7 @@ Tiles choose_backward_tiles(const Problem& p, const Planning& planning, const Un
     return keys * (3 * p.d_k + 2 * p.d_v) * item <= machine.l2_bytes * 2 / 3;
   };
   tiles.key_block = extent.keys / 384 >= 4 && fits(384) ? 384 : fits(192) ? 192 : fits(128) ? 128 : 64;
+  tiles.key_block = within_tiles(p, tiles.key_block);
   if (forced.row_block > 0) tiles.row_block = RoundUp(forced.row_block, granule);
   if (forced.key_block > 0) tiles.key_block = forced.key_block;
   tiles.key_chunk = tiles.key_block;
@@ -283,6 +293,7 @@ void plan_backward(const BackwardProblem& problem, const Planning& planning, Pla
                 : p.dtype == DType::f64 ? backward_kernel_f64(part.target)
                                         : backward_kernel_f32(part.target);
   part.call.tiles = choose_backward_tiles(p, planning, part.unit, extent, part.kernel.panel_bytes, because);
+  part.call.forward.relative_pad = RelativeTable::pad_of(part.call.tiles);
   choose_backward_tasks(problem, planning, extent, because, part);
   part.thread_bytes = part.kernel.workspace_bytes(part.call);
   const std::int64_t heads = part.split_keys ? extent.heads : static_cast<std::int64_t>(part.threads);

@@ -19,11 +19,12 @@ from keel._attention import COUNTS
 from keel._attention import STATISTICS as _STATISTICS
 from keel._backward import OF_OPTIONS, OF_TENSORS, Gradients
 from keel._options import TABLE
-from keel.torch import _check, _onnx
+from keel.torch import _blocks, _check, _onnx
 
 # Per kind of option: what checks and converts a caller's value, and its types in an operator, of which one is given.
 _KINDS: dict[str, tuple[Any, ...]] = {
     "tensor": (_check.check_tensor, "Tensor?"),
+    "block mask": (_blocks.check_block_mask, "Tensor[]?"),
     "number": (_check.check_number, "float?"),
     "number or tensor": (_check.check_number_or_tensor, "float?", "Tensor?"),
     "causal": (_check.check_causal, "str?"),
