@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -63,7 +64,8 @@ def build(tiling: Tiling, visible: Visible, candidates: Candidates | None = None
                 blocks, full = in_order, nothing_known
                 if candidates is not None:
                     blocks, full = candidates(b, h, first, int(queries[-1]))
-                lists.append(_list_of(tiling, blocks, full, lambda at: visible(b, h, queries, at), len(queries), tiles))
+                seen_by = functools.partial(visible, b, h, queries)
+                lists.append(_list_of(tiling, blocks, full, seen_by, len(queries), tiles))
                 ends.append(ends[-1] + len(lists[-1]))
             if (b, h) != (batch - 1, heads - 1):
                 ends.append(ends[-1])

@@ -91,7 +91,8 @@ def _per_entry(lengths: Tensor | None) -> Tensor | None:
 def _mask(q: Tensor, k: Tensor, options: Mapping[str, Any]) -> Tensor | None:
     """All that hides keys or adds to scores, in one mask; None where causal alone, from the top left, says it."""
     positional = (
-        options.keys() & {"window", "alibi", "q_lengths", "k_lengths", "k_starts"} or options.get("causal") == "bottom_right"
+        options.keys() & {"window", "alibi", "q_lengths", "k_lengths", "k_starts"}
+        or options.get("causal") == "bottom_right"
     )
     parts = [options[name] for name in ("mask", "bias") if name in options]
     if not (parts or positional):

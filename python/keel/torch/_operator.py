@@ -253,7 +253,16 @@ def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None, *_: Any) 
     return tuple(results.values())
 
 
-torch.library.register_autograd("keel::attention", _differentiate, setup_context=_save)
+def _differentiate_operator(ctx: Any, *arrived: Tensor | None) -> tuple[Any, ...]:
+    """The same for torch.library, which wants a list for a list of tensors."""
+    results = list(_differentiate(ctx, *arrived))
+    blocks = ctx.others[_PLACES["block_mask", False]]
+    if blocks is not None:
+        results[INPUTS.index("block_mask")] = [None] * len(blocks)
+    return tuple(results)
+
+
+torch.library.register_autograd("keel::attention", _differentiate_operator, setup_context=_save)
 
 
 def _no_second(ctx: Any, *_: Any) -> Any:
