@@ -40,11 +40,12 @@ def block_mask(
     return _tensors(build(_tiling(batch, heads, n_q, n_k, block), _visible_by(mask_mod)))
 
 
-def document_mask(ids: Tensor, *, causal: bool = True, block: int | tuple[int, int] = 128) -> BlockMask:
+def document_mask(ids: Tensor, *, causal: bool = True, block: int | tuple[int, int] = (128, 512)) -> BlockMask:
     """A mask in tiles by which tokens see those of their own document, and with `causal` no later ones.
 
     ids (N,) or (B, N): the document of each token, any integers. Documents whose tokens lie side by side cost about
-    what a packed batch of them does.
+    what a packed batch of them does, which longer tiles of keys are for: kernels take blocks of keys no longer than a
+    tile.
 
     >>> import torch, keel.torch
     >>> mask = keel.torch.document_mask(torch.tensor([0, 0, 0, 1, 1]))
@@ -80,7 +81,7 @@ def document_mask(ids: Tensor, *, causal: bool = True, block: int | tuple[int, i
     return _tensors(build(tiling, visible, candidates))
 
 
-def prefix_lm(n: int, prefix: int | Tensor, *, block: int | tuple[int, int] = 128) -> BlockMask:
+def prefix_lm(n: int, prefix: int | Tensor, *, block: int | tuple[int, int] = (128, 512)) -> BlockMask:
     """A mask in tiles over n tokens by which a token sees the prefix, and of the rest no later ones.
 
     prefix: its length, or a tensor (B,) of one length per batch entry.
