@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""bench/gpu.py [--library FILE] [--dtype bf16|f16] [--repeats N]: Keel's forward pass on a GPU beside PyTorch's.
+"""bench/gpu.py [--backward] [--library FILE] [--dtype bf16|f16] [--repeats N]: Keel's passes on a GPU beside PyTorch's.
 
 Both are timed in one process, in turn: 16,384 tokens, H · d = 2048, full and causal, for head sizes 64, 128 and 256 and
-sequences of 512 to 16,384 tokens. Prints TFLOP/s (4·B·H·n²·d, half of that if causal) and the ratio to the faster of cuDNN
-and FlashAttention-2, by medians, and how far the outputs are apart. Needs a GPU and PyTorch; calls libkeel by its C
-interface. libkeel_cuda must lie beside it.
+sequences of 512 to 16,384 tokens. Prints TFLOP/s (4·B·H·n²·d, half of that if causal, 2.5 times that for the backward pass)
+and the ratio to the faster of cuDNN and FlashAttention-2, by medians, and how far the results are apart: the outputs, or the
+gradients relative to their norm. The backward pass is timed alone, on a graph that is kept. Needs a GPU and PyTorch; calls
+libkeel by its C interface. libkeel_cuda must lie beside it.
 """
 
 import argparse
@@ -18,8 +19,10 @@ import torch.nn.functional as functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 DTYPES = {"bf16": (torch.bfloat16, 3), "f16": (torch.float16, 2)}
+F32 = 1
 TOKENS, WIDTH = 16384, 2048
 KEEL_CUDA = 1
+PEERS = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION]
 
 
 class View(ctypes.Structure):
@@ -31,6 +34,15 @@ class View(ctypes.Structure):
         ("device", ctypes.c_int32 * 2),
         ("reserved", ctypes.c_uint32 * 5),
     ]
+
+
+class BackwardInputs(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_uint64)] + [(name, View) for name in "q k v out lse dout dlse".split()]
+
+
+class Gradients(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_uint64)] + [(name, View) for name in "dq dk dv dbias dscale dsinks".split()]
+    _fields_ += [("accumulate", ctypes.c_int64)]
 
 
 class Options(ctypes.Structure):
@@ -47,8 +59,8 @@ class Options(ctypes.Structure):
 
 def view(tensor, dtype):
     result = View(data=tensor.data_ptr(), dtype=dtype)
-    result.shape[:] = tensor.shape
-    result.strides[:] = tensor.stride()
+    result.shape[: tensor.dim()] = tensor.shape
+    result.strides[: tensor.dim()] = tensor.stride()
     result.device[:] = (KEEL_CUDA, tensor.device.index or 0)
     return result
 
@@ -65,12 +77,36 @@ def keel_call(library, tensors, dtype, causal):
     return call
 
 
+def keel_backward(library, named, dtype, causal):
+    """The same of the backward pass: a function, and the gradients that it writes."""
+    inputs = BackwardInputs(size=ctypes.sizeof(BackwardInputs))
+    for name, tensor in named.items():
+        setattr(inputs, name, view(tensor, F32 if name == "lse" else dtype))
+    results = [torch.empty_like(named[name]) for name in "qkv"]
+    gradients = Gradients(size=ctypes.sizeof(Gradients))
+    gradients.dq, gradients.dk, gradients.dv = (view(x, dtype) for x in results)
+    options = Options(size=ctypes.sizeof(Options), causal=int(causal))
+
+    def call():
+        if library.keel_attention_backward(*map(ctypes.byref, (inputs, gradients, options))) != 0:
+            sys.exit(library.keel_last_error().decode())
+
+    return call, results
+
+
 def torch_call(backend, q, k, v, causal):
     def call():
         with sdpa_kernel(backend):
             functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
     return call
+
+
+def torch_backward(backend, q, k, v, dout, causal):
+    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+    with sdpa_kernel(backend):
+        out = functional.scaled_dot_product_attention(*leaves, is_causal=causal)
+    return lambda: torch.autograd.grad(out, leaves, dout, retain_graph=True)
 
 
 def milliseconds(calls, repeats, inner=4):
@@ -91,10 +127,32 @@ def milliseconds(calls, repeats, inner=4):
     return [statistics.median(seen) for seen in times]
 
 
+def forward_row(library, shape, kind, code, causal, repeats):
+    """Times of Keel and its peers, and how far the outputs are apart."""
+    q, k, v, out = (torch.randn(shape, device="cuda", dtype=kind) for _ in range(4))
+    keel = keel_call(library, (q, k, v, out), code, causal)
+    times = milliseconds([keel] + [torch_call(p, q, k, v, causal) for p in PEERS], repeats)
+    expected = functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    return times, (out.float() - expected.float()).abs().max().item()
+
+
+def backward_row(library, shape, kind, code, causal, repeats):
+    q, k, v, dout = (torch.randn(shape, device="cuda", dtype=kind) for _ in range(4))
+    out, lse = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal)[:2]
+    named = {"q": q, "k": k, "v": v, "out": out, "lse": lse, "dout": dout}
+    keel, results = keel_backward(library, named, code, causal)
+    peers = [torch_backward(p, q, k, v, dout, causal) for p in PEERS]
+    times = milliseconds([keel, *peers], repeats)
+    expected = [x.float() for x in peers[0]()]
+    return times, max(((x.float() - y).norm() / y.norm()).item() for x, y in zip(results, expected))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backward", action="store_true", help="the backward pass instead of the forward one")
     parser.add_argument("--library", default="build/lib/libkeel.so", help="libkeel (%(default)s)")
     parser.add_argument("--dtype", choices=DTYPES, default="bf16")
+    parser.add_argument("--head-sizes", type=int, nargs="+", default=(64, 128, 256), metavar="D")
     parser.add_argument("--repeats", type=int, default=9, help="visits to each row (%(default)s)")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
@@ -102,19 +160,15 @@ def main():
     library = ctypes.CDLL(arguments.library)
     library.keel_last_error.restype = ctypes.c_char_p
     kind, code = DTYPES[arguments.dtype]
+    row, flops = (backward_row, 10) if arguments.backward else (forward_row, 4)
     torch.manual_seed(0)
     ratios = []
-    for d in (64, 128, 256):
+    for d in arguments.head_sizes:
         for causal in (False, True):
             for n in (512, 1024, 2048, 4096, 8192, 16384):
                 shape = (TOKENS // n, WIDTH // d, n, d)
-                q, k, v, out = (torch.randn(shape, device="cuda", dtype=kind) for _ in range(4))
-                keel = keel_call(library, (q, k, v, out), code, causal)
-                peers = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION]
-                times = milliseconds([keel] + [torch_call(p, q, k, v, causal) for p in peers], arguments.repeats)
-                expected = functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
-                apart = (out.float() - expected.float()).abs().max().item()
-                work = 4 * TOKENS * WIDTH * n * (0.5 if causal else 1) / 1e9
+                times, apart = row(library, shape, kind, code, causal, arguments.repeats)
+                work = flops * TOKENS * WIDTH * n * (0.5 if causal else 1) / 1e9
                 rates = [work / t for t in times]
                 ratios.append(min(times[1:]) / times[0])
                 print(

@@ -132,7 +132,7 @@ void ForwardPlan::execute() const {
   const RelativeTable table(with_rows, with_rows.tiles);
   const HeadRows rows(with_rows, heads);
   run(with_rows);
-  rows.reduce();
+  rows.reduce(threads);
 }
 
 }  // namespace keel::cpu

@@ -29,15 +29,17 @@ struct PlannedForward : PlannedCall {
 };
 
 struct PlannedBackward : PlannedCall {
-  BackwardCall call;
-  Gradients as_given;
+  BackwardWork work;
   int device = 0;
   void* stream = nullptr;
 
-  void execute() const override {
-    check("attention_backward", library().table->backward(device, stream, call, as_given));
+  void execute() const override { check("attention_backward", library().table->backward(device, stream, work)); }
+  std::vector<std::pair<std::string, std::string>> facts() const override {
+    if (!work.hopper) return {};
+    const hopper::BackwardCut& cut = work.cut;
+    return {{"tiles", concat(cut.query_block, " rows × ", cut.key_block, " keys")},
+            {"tasks", concat(cut.tasks, " (blocks of keys)")}};
   }
-  std::vector<std::pair<std::string, std::string>> facts() const override { return {}; }
 };
 
 struct PlannedMerge : PlannedCall {
@@ -74,6 +76,9 @@ class CudaBackend final : public Backend {
   }
   std::string refusal(const BackwardProblem& p) const override { return refusal(p.forward); }
   std::string refusal(const MergeProblem& p) const override { return refusal_of(p.out.device); }
+  std::string refusal(const TangentProblem& p) const override {
+    return concat("arrays on ", text_of(p.backward.forward.device), ", for which it is computed on the CPU alone");
+  }
 
   void plan(const Problem& p, const Planning& planning, Plan& plan) const override {
     PlannedForward& part = plan.emplace<PlannedForward>();
@@ -85,14 +90,15 @@ class CudaBackend final : public Backend {
     plan.tasks = part.work.hopper ? part.work.cut.tiles : 1;
     plan.workspace_bytes = library().table->forward_workspace(part.work);
   }
-  void plan(const BackwardProblem& p, const Planning&, Plan& plan) const override {
+  void plan(const BackwardProblem& p, const Planning& planning, Plan& plan) const override {
     PlannedBackward& part = plan.emplace<PlannedBackward>();
-    part.call = BackwardCall(p);
-    part.as_given = p.as_given;
+    part.work = plan_backward(p, gpu(p.forward.device.index).gpu, planning.reasons);
+    if (planning.forced.plain) part.work.hopper = false;
     part.device = p.forward.device.index;
     part.stream = p.forward.options.stream;
-    plan.kernel = "plain, backward";
-    plan.workspace_bytes = library().table->backward_workspace(part.call);
+    plan.kernel = part.work.hopper ? "Hopper, backward" : "plain, backward";
+    plan.tasks = part.work.hopper ? part.work.cut.tasks : 1;
+    plan.workspace_bytes = library().table->backward_workspace(part.work);
   }
   void plan(const MergeProblem& p, const Planning&, Plan& plan) const override {
     PlannedMerge& part = plan.emplace<PlannedMerge>();
@@ -102,6 +108,7 @@ class CudaBackend final : public Backend {
     part.stream = p.stream;
     plan.kernel = "plain, merge";
   }
+  void plan(const TangentProblem&, const Planning&, Plan&) const override {}  // refused
 
  private:
   static std::string refusal_of(const Device& device) {

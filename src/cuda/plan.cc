@@ -8,6 +8,7 @@
 namespace keel::cuda {
 namespace {
 
+using hopper::BackwardCut;
 using hopper::Choice;
 using hopper::Cut;
 using hopper::Purpose;
@@ -15,6 +16,8 @@ using hopper::Statistics;
 using hopper::Terms;
 
 constexpr std::int64_t kMostRows = std::int64_t{1} << 28;  // of a sequence, which Hopper kernels count in 32 bits
+constexpr std::int64_t kMostItems = std::int64_t{1} << 31;  // rows of a gradient, numbered in 32 bits
+constexpr std::int64_t kFewSlotRows = 1 << 16;             // that may be empty, whatever their share
 constexpr int kChunkKeys = 2048;                           // keys of a chunk, where few rows share many keys
 constexpr int kFewRows = 64;
 constexpr std::int64_t kCacheBytes =
@@ -129,6 +132,44 @@ Cut cut_of(const Problem& p, const hopper::Shape& shape, bool few) {
   return cut;
 }
 
+// Why no Hopper kernel serves the backward problem; empty where one does.
+std::string unfit(const BackwardProblem& p, const Gpu& gpu) {
+  const Problem& f = p.forward;
+  if (std::string reason = unfit(f, gpu); !reason.empty()) return reason;
+  if (std::max(f.d_k, f.d_v) > hopper::kBackwardHeadSizes.back()) {
+    return concat("gradients of head size ", std::max(f.d_k, f.d_v));
+  }
+  if (p.dout.dtype != f.dtype) return concat("dout is ", name_of(p.dout.dtype));
+  if (std::string reason = unloadable("dout", p.dout); !reason.empty()) return reason;
+  const Gradients& g = p.gradients;
+  if (!g.dq.given() && !g.dk.given() && !g.dv.given()) return "no gradient of q, k or v is asked for";
+  return "";
+}
+
+// Whether scores, or their gradients, need more than a mask by position and one scale per block of keys.
+bool needs_terms(const Problem& p) {
+  const Options& o = p.options;
+  const RowView& scale = o.scale_tensor;
+  if (scale.given() && (scale.strides[2] != 0 || (scale.strides[1] != 0 && p.q_heads != p.kv_heads))) return true;
+  return o.softcap || o.alibi.given() || o.bias.given() || o.mask.given() || o.dropout > 0;
+}
+
+BackwardCut cut_of(const BackwardProblem& p, const hopper::BackwardShape& shape) {
+  constexpr std::int64_t kBlocksInFlight = 512;  // of rows, that hardly wait for each other
+  const Problem& f = p.forward;
+  BackwardCut cut;
+  cut.query_block = shape.rows;
+  cut.key_block = shape.keys;
+  cut.kv_heads = static_cast<int>(f.kv_heads);
+  cut.entries = static_cast<int>(f.entries());
+  cut.query_slots = static_cast<int>(hopper::slots_for(f.sequences, f.n_q, shape.rows));
+  cut.key_slots = static_cast<int>(hopper::slots_for(f.sequences, f.n_k, shape.keys));
+  const std::int64_t walk = cut.query_slots * (f.q_heads / f.kv_heads);
+  cut.section = static_cast<int>(std::max<std::int64_t>(4, kBlocksInFlight / walk));
+  cut.section = std::min(cut.section, cut.kv_heads * cut.entries);
+  return cut;
+}
+
 }  // namespace
 
 ForwardWork plan_forward(const Problem& p, const Gpu& gpu, std::vector<std::string>* reasons) {
@@ -178,6 +219,45 @@ ForwardWork plan_forward(const Problem& p, const Gpu& gpu, std::vector<std::stri
   if (work.cut.share > 1) because("few queries: the ", group, " query heads of a key-value head share a tile");
   if (work.cut.chunk > 0)
     because("few queries: chunks of ", kChunkKeys, " keys are tiles of their own, joined in order");
+  return work;
+}
+
+BackwardWork plan_backward(const BackwardProblem& p, const Gpu& gpu, std::vector<std::string>* reasons) {
+  const auto because = [&](const auto&... text) {
+    if (reasons != nullptr) reasons->push_back(concat(text...));
+  };
+  const Problem& f = p.forward;
+  BackwardWork work;
+  work.call = BackwardCall(p);
+  work.as_given = p.as_given;
+  if (const std::string reason = unfit(p, gpu); !reason.empty()) {
+    because("the plain kernels, which serve everything: ", reason);
+    return work;
+  }
+  work.terms = needs_terms(f);
+  const std::int64_t largest = std::max({f.d_k, f.d_v, std::int64_t{work.terms ? 128 : 0}});
+  const int d = *std::lower_bound(hopper::kBackwardHeadSizes.begin(), hopper::kBackwardHeadSizes.end(), largest);
+  work.shape = hopper::backward_shape_for(d, work.terms);
+  work.bf16 = f.dtype == DType::bf16;
+  work.processors = gpu.processors;
+  work.cut = cut_of(p, work.shape);
+  const std::int64_t heads = f.sequences.batch * f.q_heads, rows = heads * work.cut.query_slots * work.shape.rows;
+  const std::int64_t tasks = f.sequences.batch * f.kv_heads * work.cut.key_slots;
+  if (std::max({tasks * work.shape.keys, rows, heads * f.n_k}) >= kMostItems) {
+    because("the plain kernels: more rows of gradients than 2^31");
+    return work;
+  }
+  if (f.sequences.packed() && rows > 3 * heads * f.n_q + kFewSlotRows) {
+    because("the plain kernels: entries so short that blocks of ", work.shape.rows, " rows would be mostly empty");
+    return work;
+  }
+  work.cut.tasks = static_cast<int>(tasks);
+  work.hopper = true;
+  because("head sizes ", f.d_k, " and ", f.d_v, " by the kernel for ", d);
+  because("dq is summed over blocks of ", work.shape.keys, work.ordered ? " keys in ascending order" : " keys as they come");
+  if (work.terms) because("scores need more than a mask by position");
+  const Gradients& g = p.gradients;
+  if (g.dbias.given() || g.dscale.given() || g.dsinks.given()) because("dbias, dscale and dsinks by the plain kernels");
   return work;
 }
 

@@ -170,19 +170,33 @@ const char* forward(int device, void* stream_pointer, const ForwardWork& given) 
   return text_of(launch_plain_key_sums(work.call, stream, rest + hopper::forward_workspace(work)));
 }
 
-std::int64_t bytes_for(const BackwardCall& call) {
-  return list_bytes(call.forward.sequences) + static_cast<std::int64_t>(plain_backward_workspace(call));
+// The gradients that the Hopper kernel leaves to the plain ones.
+BackwardCall rest_of(BackwardCall call) {
+  call.dq = call.dk = call.dv = {};
+  return call;
+}
+bool has_rest(const BackwardCall& call) { return call.dbias || call.dscale || call.dsinks; }
+
+std::int64_t bytes_for(const BackwardWork& w) {
+  const std::int64_t lists = list_bytes(w.call.forward.sequences);
+  if (!w.hopper) return lists + static_cast<std::int64_t>(plain_backward_workspace(w.call));
+  const std::size_t rest = has_rest(w.call) ? plain_backward_workspace(rest_of(w.call)) : 0;
+  return lists + std::max(hopper::backward_workspace(w), static_cast<std::int64_t>(rest));
 }
 
-const char* backward(int device, void* stream_pointer, const BackwardCall& given, const Gradients& as_given) {
+const char* backward(int device, void* stream_pointer, const BackwardWork& given) {
   const auto stream = static_cast<cudaStream_t>(stream_pointer);
   const Current current(device);
   if (const char* const why = text_of(current.error())) return why;
   const Workspace workspace(device, bytes_for(given), stream);
   if (const char* const why = text_of(workspace.error())) return why;
-  BackwardCall call = given;
-  send_lists(call.forward.sequences, workspace.data(), stream);
-  return text_of(launch_plain_backward(call, as_given, stream, workspace.data() + list_bytes(given.forward.sequences)));
+  BackwardWork work = given;
+  send_lists(work.call.forward.sequences, workspace.data(), stream);
+  char* const rest = workspace.data() + list_bytes(given.call.forward.sequences);
+  if (!work.hopper) return text_of(launch_plain_backward(work.call, work.as_given, stream, rest));
+  if (const char* const why = hopper::launch_backward(work, rest, stream)) return why;
+  if (!has_rest(work.call)) return nullptr;
+  return text_of(launch_plain_backward(rest_of(work.call), {}, stream, rest));
 }
 
 const char* merge(int device, void* stream_pointer, const MergeCall& call, const MergePart* parts) {

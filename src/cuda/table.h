@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "core/call.h"
+#include "cuda/hopper/key_tiles.h"
 #include "cuda/hopper/shapes.h"
 #include "cuda/hopper/tiles.h"
 #include "cuda/plain_heads.h"
@@ -34,6 +35,19 @@ struct ForwardWork {
   HeadOutputs heads{};
 };
 
+// How a backward call is run: by the plain kernels, or dq, dk and dv by a Hopper kernel and the rest by plain ones.
+struct BackwardWork {
+  BackwardCall call;
+  Gradients as_given;  // as in BackwardProblem
+  bool hopper = false;
+  hopper::BackwardShape shape{};
+  hopper::BackwardCut cut{};
+  bool bf16 = true;     // else f16
+  bool terms = false;   // scores need more than a mask by position
+  bool ordered = true;  // dq is summed in one order, and so has the same bits every time
+  int processors = 1;   // of the GPU
+};
+
 // Functions return null, or what went wrong: text that is valid until the thread's next call. Work is queued on a
 // stream of the device and not waited for.
 struct Table {
@@ -42,11 +56,10 @@ struct Table {
   const char* (*count_gpus)(int* count) = nullptr;
   const char* (*describe_gpu)(int device, Gpu* gpu) = nullptr;
   const char* (*forward)(int device, void* stream, const ForwardWork& work) = nullptr;
-  const char* (*backward)(int device, void* stream, const BackwardCall& call,
-                          const Gradients& as_given) = nullptr;  // as in BackwardProblem
+  const char* (*backward)(int device, void* stream, const BackwardWork& work) = nullptr;
   const char* (*merge)(int device, void* stream, const MergeCall& call, const MergePart* parts) = nullptr;
   std::int64_t (*forward_workspace)(const ForwardWork& work) = nullptr;  // bytes
-  std::int64_t (*backward_workspace)(const BackwardCall& call) = nullptr;
+  std::int64_t (*backward_workspace)(const BackwardWork& work) = nullptr;
 };
 
 using TableFunction = const Table* (*)();

@@ -183,7 +183,7 @@ void forward(Problem& p) {
       }
     }
   }
-  heads.reduce();
+  heads.reduce(1);
 }
 
 // Sums in T, one a place of the view.

@@ -3,8 +3,11 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <vector>
 
 #include "conformance/expect.h"
+#include "conformance/generator.h"
 #include "conformance/random.h"
 #include "conformance/table.h"
 #include "cuda/on_gpu.h"
@@ -40,6 +43,11 @@ class Gpu : public testing::Test {
     expect_matches_oracle(instance, forward_on_gpu({.lists_there = false, .kernels = &kernels_}));
   }
 
+  void expect_both_gradients(const Instance& instance) {
+    expect_gradients_match_oracle(instance, backward_on_gpu({.plain = true, .kernels = &kernels_}));
+    expect_gradients_match_oracle(instance, backward_on_gpu({.lists_there = false, .kernels = &kernels_}));
+  }
+
   std::map<std::string, int> kernels_;
 };
 
@@ -71,15 +79,93 @@ TEST_F(Gpu, ArraysAtAnyAddressMatchTheOracle) {
 }
 
 TEST_F(Gpu, GradientsOfTheTableMatchTheOracle) {
-  for (const auto& c : conformance::table()) {
-    expect_gradients_match_oracle(Instance(c), backward_on_gpu({.kernels = &kernels_}));
-  }
+  for (const auto& c : conformance::table()) expect_both_gradients(Instance(c));
 }
 
 TEST_F(Gpu, GradientsOfRandomProblemsMatchTheOracle) {
   for (std::uint64_t seed = 0; seed < random_problems(200); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    expect_gradients_match_oracle(Instance(conformance::random_case(seed)), backward_on_gpu({.kernels = &kernels_}));
+    expect_both_gradients(Instance(conformance::random_case(seed)));
+  }
+}
+
+TEST_F(Gpu, GradientsOfRandomProblemsForMatrixUnitsMatchTheOracle) {
+  for (std::uint64_t seed = 0; seed < random_problems(400); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Instance instance(conformance::random_case_for_matrix_units(seed));
+    expect_gradients_match_oracle(instance, backward_on_gpu({.lists_there = seed % 2 == 0, .kernels = &kernels_}));
+  }
+}
+
+TEST_F(Gpu, GradientsOfArraysAtAnyAddressMatchTheOracle) {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Instance instance(conformance::random_case_for_matrix_units(seed));
+    expect_gradients_match_oracle(instance, backward_on_gpu({.offset = 8, .kernels = &kernels_}));
+  }
+}
+
+// A call of the size that fills the GPU, so that blocks of keys of one head run at the same time.
+struct Large {
+  const char* name;
+  std::int64_t batch, q_heads, kv_heads, n, d;
+  Causal causal = Causal::none;
+  std::vector<std::int64_t> offsets{};
+};
+
+// How many runs of a large backward call give other bits than the first.
+int runs_that_differ(const Large& large, int runs) {
+  const std::array<std::int64_t, 4> queries = {large.batch, large.q_heads, large.n, large.d};
+  const std::array<std::int64_t, 4> keys = {large.batch, large.kv_heads, large.n, large.d};
+  const std::array<std::int64_t, 3> rows = {large.batch, large.q_heads, large.n};
+  const auto q_size = static_cast<std::size_t>(large.batch * large.q_heads * large.n * large.d);
+  const auto k_size = q_size * static_cast<std::size_t>(large.kv_heads) / static_cast<std::size_t>(large.q_heads);
+  conformance::Generator random(5);
+  const auto numbers = [&](std::size_t count) {
+    std::vector<BFloat16> x(count);
+    for (BFloat16& value : x) value = to_bfloat16(random.normal());
+    return x;
+  };
+  const auto q = numbers(q_size), k = numbers(k_size), v = numbers(k_size), dout = numbers(q_size);
+  std::vector<BFloat16> out(q_size), dq(q_size), dk(k_size), dv(k_size);
+  std::vector<float> lse(q_size / static_cast<std::size_t>(large.d));
+  GpuCopies copies;
+  Options options{.causal = large.causal};
+  if (!large.offsets.empty()) options.q_offsets = options.k_offsets = large.offsets;
+  const Options sent = send(copies, options, true);
+  BackwardInputs in{.q = copies.send(view(q.data(), queries)),
+                    .k = copies.send(view(k.data(), keys)),
+                    .v = copies.send(view(v.data(), keys)),
+                    .dout = copies.send(view(dout.data(), queries))};
+  const MutableTensorView gpu_out = copies.send(view(out.data(), queries));
+  const MutableRowView gpu_lse = copies.send(row_view(lse.data(), rows));
+  attention(in.q, in.k, in.v, gpu_out, sent, {.lse = gpu_lse});
+  in.out = gpu_out;
+  in.lse = gpu_lse;
+  const Gradients gradients{.dq = copies.send(view(dq.data(), queries)),
+                            .dk = copies.send(view(dk.data(), keys)),
+                            .dv = copies.send(view(dv.data(), keys))};
+  const auto same = [](const std::vector<BFloat16>& a, const std::vector<BFloat16>& b) {
+    return std::memcmp(a.data(), b.data(), a.size() * sizeof(BFloat16)) == 0;
+  };
+  std::vector<BFloat16> first_dq, first_dk, first_dv;
+  int differ = 0;
+  for (int run = 0; run < runs; ++run) {
+    attention_backward(in, gradients, sent);
+    copies.fetch();
+    if (run == 0) first_dq = dq, first_dk = dk, first_dv = dv;
+    differ += same(dq, first_dq) && same(dk, first_dk) && same(dv, first_dv) ? 0 : 1;
+  }
+  return differ;
+}
+
+TEST_F(Gpu, GradientsHaveTheSameBitsEveryTime) {
+  const char* const asked = std::getenv("KEEL_REPEATS");
+  const int runs = asked != nullptr ? std::atoi(asked) : 20;
+  for (const Large& large : {Large{"full", 1, 8, 8, 2048, 128}, Large{"causal", 1, 8, 8, 2048, 64, Causal::top_left},
+                             Large{"grouped", 1, 16, 4, 1024, 128, Causal::bottom_right},
+                             Large{"packed", 1, 8, 8, 2048, 64, Causal::top_left, {0, 500, 501, 1300, 2048}}}) {
+    EXPECT_EQ(runs_that_differ(large, runs), 0) << large.name;
   }
 }
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "conformance/instance.h"
 #include "conformance/random.h"
 #include "core/problem.h"
+#include "cuda/hopper/backward.h"
 #include "cuda/hopper/tiles.h"
 
 namespace keel::cuda {
@@ -201,6 +203,150 @@ TEST(CudaTiles, OfASliceBeginWhereDropoutsNumbersDo) {
   ASSERT_TRUE(work.hopper);
   for (const Tile& tile : tiles_of(work)) EXPECT_EQ((tile.k_position - tile.shift) % 64, 0);
   expect_tiles_cover(work);
+}
+
+// ---- The backward pass.
+
+struct Backward4 {
+  Call4 call{};
+  DType dout = DType::bf16, gradients = DType::bf16;
+
+  BackwardProblem problem() const {
+    const auto& c = call;
+    const std::array<std::int64_t, 4> q = {c.batch, c.q_heads, c.n_q, c.d_k}, out = {c.batch, c.q_heads, c.n_q, c.d_v};
+    const std::array<std::int64_t, 4> k = {c.batch, c.kv_heads, c.n_k, c.d_k}, v = {c.batch, c.kv_heads, c.n_k, c.d_v};
+    const auto result = [&](int place, const std::array<std::int64_t, 4>& shape) -> MutableTensorView {
+      const auto address = (std::uintptr_t{1} << 40) + (static_cast<std::uintptr_t>(place) << 38);
+      return {reinterpret_cast<void*>(address), gradients, shape, contiguous_strides(shape)};
+    };
+    const std::array<std::int64_t, 3> rows = {c.batch, c.q_heads, c.n_q};
+    const RowView lse{reinterpret_cast<void*>(std::uintptr_t{1} << 36), DType::f32, rows, contiguous_strides(rows)};
+    return make_backward_problem({.q = array(q, c.dtype),
+                                  .k = array(k, c.dtype),
+                                  .v = array(v, c.dtype),
+                                  .out = array(out, c.dtype),
+                                  .lse = lse,
+                                  .dout = array(out, dout)},
+                                 {.dq = result(0, q), .dk = result(1, k), .dv = result(2, v)}, c.options,
+                                 Pointers::ignored);
+  }
+};
+
+std::string reason_of(const Backward4& call) {
+  std::vector<std::string> reasons;
+  EXPECT_FALSE(plan_backward(call.problem(), kHopper, &reasons).hopper);
+  return reasons.empty() ? "" : reasons.back();
+}
+
+TEST(CudaBackwardPlan, AHopperKernelServesMasksByPosition) {
+  for (const std::int64_t d : {8, 64, 72, 96, 128}) {
+    for (const Options& options : {Options{}, Options{.causal = Causal::top_left}, Options{.window = {100, 0}}}) {
+      const BackwardWork work =
+          plan_backward(Backward4{.call = {.d_k = d, .d_v = d, .options = options}}.problem(), kHopper, nullptr);
+      EXPECT_TRUE(work.hopper) << d;
+      EXPECT_GE(work.shape.d, d);
+    }
+  }
+  EXPECT_TRUE(plan_backward(Backward4{.gradients = DType::f32}.problem(), kHopper, nullptr).hopper);
+  EXPECT_TRUE(plan_backward(Backward4{.call = {.q_heads = 32, .kv_heads = 8}}.problem(), kHopper, nullptr).hopper);
+}
+
+TEST(CudaBackwardPlan, ThePlainKernelsServeTheRestAndSayWhy) {
+  EXPECT_THAT(reason_of(Backward4{.call = {.dtype = DType::f32}, .dout = DType::f32, .gradients = DType::f32}),
+              HasSubstr("dtype f32"));
+  EXPECT_THAT(reason_of(Backward4{.dout = DType::f32}), HasSubstr("dout is f32"));
+  EXPECT_THAT(reason_of(Backward4{.call = {.d_k = 264, .d_v = 264}}), HasSubstr("head size 264"));
+  EXPECT_THAT(reason_of(Backward4{.call = {.options = {.softcap = 300.0}}}), HasSubstr("softcap"));
+}
+
+// Every pair that a row may see by position is in one block of one task; blocks that are called full hide nothing; and a
+// block of rows meets its blocks of keys from first_key_block() on, without a gap, in tasks of ascending numbers.
+void expect_key_tiles_cover(const BackwardWork& work) {
+  const Call& f = work.call.forward;
+  const Sequences& s = f.sequences;
+  const hopper::BackwardCut& cut = work.cut;
+  const hopper::Window window = hopper::window_of(s);
+  std::set<std::tuple<int, int, int>> keys;              // batch, head, key of the tensor
+  std::map<std::tuple<int, int, int>, int> turns;        // entry, head, block of rows
+  std::map<std::tuple<int, int>, std::pair<int, int>> slots;  // batch, slot: whose it is
+  std::int64_t pairs = 0, expected = 0;
+  for (int t = 0; t < cut.tasks; ++t) {
+    const hopper::KeyTile tile = make_key_tile(s, cut, key_task(s, cut, t));
+    for (int j = 0; j < tile.keys; ++j) {
+      EXPECT_TRUE(keys.insert({tile.batch, tile.head, tile.k_begin + tile.first_key + j}).second) << "a key twice";
+    }
+    for (int m = tile.block_begin; m < tile.block_end; ++m) {
+      int& turn = turns[{tile.entry, tile.head, m}];
+      EXPECT_EQ(turn, tile.block - first_key_block(tile, window, cut, m));
+      ++turn;
+      EXPECT_LT(tile.slot + m, cut.query_slots);
+      const auto owner = slots.insert({{tile.batch, tile.slot + m}, {tile.entry, m}}).first->second;
+      EXPECT_EQ(owner, std::pair(tile.entry, m)) << "a slot of two blocks";
+    }
+    for (int j = tile.first_key; j < tile.first_key + tile.keys; ++j) {
+      const Keys rows = rows_of(tile, window, j);
+      EXPECT_GE(rows.end, rows.begin);
+      for (int i = rows.begin; i < rows.end; ++i) {
+        const KeyRange range = s.key_range(s.entry(tile.entry), i);
+        EXPECT_TRUE(j >= range.begin && j < range.end);
+      }
+      pairs += rows.end - rows.begin;
+      if (rows.begin == rows.end) continue;
+      EXPECT_LE(tile.block_begin * cut.query_block, rows.begin);
+      EXPECT_GE(tile.block_end * cut.query_block, rows.end);
+    }
+    for (int m = std::max(tile.full_begin, tile.block_begin); m < std::min(tile.full_end, tile.block_end); ++m) {
+      for (int j = tile.first_key; j < tile.first_key + cut.key_block; ++j) {
+        const Keys rows = rows_of(tile, window, j);
+        EXPECT_LE(rows.begin, m * cut.query_block) << "a block that is called full hides a pair";
+        EXPECT_GE(rows.end, (m + 1) * cut.query_block) << "a block that is called full hides a pair";
+      }
+    }
+  }
+  for (std::int64_t e = 0; e < s.entries(); ++e) {
+    const Entry entry = s.entry(e);
+    for (std::int64_t i = 0; i < entry.q_rows; ++i) {
+      const KeyRange range = s.key_range(entry, i);
+      expected += (range.end - range.begin) * f.kv_heads;
+      const auto slot = hopper::first_slot(s, static_cast<int>(e), entry.q_begin, cut.query_block) +
+                        static_cast<int>(i) / cut.query_block;
+      const auto block = s.packed() ? hopper::query_block_in_slot(s, slot, cut.query_block)
+                                    : hopper::BlockIndex{static_cast<int>(e), 0, slot};
+      EXPECT_EQ(block.entry, e);
+      EXPECT_EQ(block.block, i / cut.query_block);
+    }
+  }
+  EXPECT_EQ(pairs, expected);
+  EXPECT_EQ(std::ssize(keys), s.batch * f.kv_heads * s.n_k);
+}
+
+TEST(CudaKeyTiles, CoverEveryPairOnceInOrder) {
+  int served = 0;
+  for (std::uint64_t seed = 0; seed < 400; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const conformance::Instance instance(conformance::random_case_for_matrix_units(seed, 400'000));
+    if (!instance.description().gradients) continue;
+    const auto memory = instance.gradient_memory();
+    const BackwardWork work = plan_backward(
+        make_backward_problem(instance.backward_inputs(), memory.gradients(), instance.options()), kHopper, nullptr);
+    if (!work.hopper) continue;
+    ++served;
+    expect_key_tiles_cover(work);
+  }
+  EXPECT_GT(served, 100);
+}
+
+TEST(CudaKeyTiles, DqHasAPlaceForEveryElement) {
+  for (const int rows : {64, 128}) {
+    for (const int d : {8, 40, 64, 128, 256}) {
+      std::set<int> places;
+      for (int row = 0; row < rows; ++row) {
+        for (int column = 0; column < d; ++column) places.insert(hopper::dq_place(row, column, d));
+      }
+      EXPECT_EQ(std::ssize(places), rows * d);
+      EXPECT_EQ(*places.rbegin(), rows * d - 1);
+    }
+  }
 }
 
 }  // namespace

@@ -76,12 +76,49 @@ KEEL_DEVICE void store_tile(const CUtensorMap& map, std::uint32_t from, const Pl
                "r"(from), "r"(at.column), "r"(at.inner), "r"(at.row), "r"(at.head), "r"(at.batch)
                : "memory");
 }
+// `bytes` from global to shared memory, and back, where the sums are in f32; places and sizes are multiples of 16.
+KEEL_DEVICE void load_bytes(std::uint32_t to, const void* from, int bytes, std::uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+KEEL_DEVICE void store_bytes(float* to, std::uint32_t from, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
+               : "memory");
+}
+KEEL_DEVICE void add_floats(float* to, std::uint32_t from, int bytes) {
+  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to), "r"(from),
+               "r"(bytes)
+               : "memory");
+}
+// Four floats from registers.
+KEEL_DEVICE void add_4(float* to, const float4& x) {
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x.x), "f"(x.y), "f"(x.z),
+               "f"(x.w)
+               : "memory");
+}
 KEEL_DEVICE void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-KEEL_DEVICE void wait_until_stores_have_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+template <int kLeft = 0>
+KEEL_DEVICE void wait_until_stores_have_read() {  // until at most kLeft groups have not
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kLeft) : "memory");
+}
+KEEL_DEVICE void wait_until_stored() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+// Between copies of global memory and a flag that orders them.
+KEEL_DEVICE void order_copies() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 // Before the copy engine or a matrix product reads what ordinary stores wrote to shared memory; in each writing thread.
 KEEL_DEVICE void publish_to_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 KEEL_DEVICE void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
+// ---- Flags in global memory.
+KEEL_DEVICE int load_flag(const int* flag) {
+  int value;
+  asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+  return value;
+}
+KEEL_DEVICE void store_flag(int* flag, int value) {
+  asm volatile("st.release.gpu.global.b32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
 }
 
 // ---- Warpgroup matrix products, which run while their threads go on. The products themselves are in wgmma.cuh.

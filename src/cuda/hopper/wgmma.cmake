@@ -6,7 +6,9 @@ namespace keel::cuda::ptx {\n
 template <class Element, int N>
 struct RowsByRows;  // a (64 rows of 16) times b transposed (N rows of 16), both in shared memory
 template <class Element, int N>
-struct RegistersByColumns;  // a in registers, b (16 rows of N) in shared memory\n")
+struct RegistersByColumns;  // a in registers, b (16 rows of N) in shared memory
+template <class Element, int N>
+struct ColumnsByColumns;  // a transposed (16 rows of 64) times b (16 rows of N), both in shared memory\n")
 
 foreach(width 32 64 80 96 112 128 192 256)
   math(EXPR registers "${width} / 2")
@@ -47,6 +49,24 @@ struct RegistersByColumns<${type}, ${width}> {
         \"${instruction} {${places}}, {%${in0}, %${in1}, %${in2}, %${in3}}, %${in4}, p, 1, 1, 1;\\n}\"
         : ${outs}
         : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"l\"(b));
+  }
+  // Writes zeros, where b is finite.
+  __device__ __forceinline__ static void clear(float (&d)[${registers}], std::uint64_t b) {
+    asm volatile(
+        \"{\\n.reg .pred p;\\nsetp.ne.u32 p, 1, 1;\\n\"
+        \"${instruction} {${places}}, {%${in0}, %${in0}, %${in0}, %${in0}}, %${in1}, p, 1, 1, 1;\\n}\"
+        : ${outs}
+        : \"r\"(0), \"l\"(b));
+  }
+};
+template <>
+struct ColumnsByColumns<${type}, ${width}> {
+  __device__ __forceinline__ static void run(float (&d)[${registers}], std::uint64_t a, std::uint64_t b, int add) {
+    asm volatile(
+        \"{\\n.reg .pred p;\\nsetp.ne.b32 p, %${in2}, 0;\\n\"
+        \"${instruction} {${places}}, %${in0}, %${in1}, p, 1, 1, 1, 1;\\n}\"
+        : ${outs}
+        : \"l\"(a), \"l\"(b), \"r\"(add));
   }
 };
 ")
