@@ -13,8 +13,8 @@ from typing import Annotated, Any, TypedDict, TypeVar
 
 @dataclass(frozen=True)
 class Option:
-    """kind       "tensor", "block mask", "number", "number or tensor", "causal", "window", "origin", "integers", "seed",
-               "threads" or "stream"
+    """kind       "tensor", "block mask", "number", "number or tensor", "causal", "window", "origin", "integers",
+               "seed", "threads" or "stream"
     gradient   the name of the gradient with respect to it
     default    what is meant where it is left out
     """

@@ -143,6 +143,16 @@ def test_block_masks_meet_other_options():
     torch.testing.assert_close(out, other, atol=2e-6, rtol=1e-5)
 
 
+def test_tangents_are_refused_by_name():
+    q, k, v = (x.detach() for x in tensors())
+    mask = keel.torch.document_mask(torch.arange(N) // 40, block=32)
+    table = torch.zeros(4, 5)
+    for name, value in (("block_mask", mask), ("relative_bias", table)):
+        options = {name: value}
+        with pytest.raises(ValueError, match=f"{name}: expected none along tangents"):
+            torch.func.jvp(lambda q: keel.torch.attention(q, k, v, **options), (q,), (q,))  # noqa: B023
+
+
 def test_wrong_masks_are_refused():
     q, k, v = (x.detach() for x in tensors())
     with pytest.raises(TypeError, match=r"block_mask: expected a keel.BlockMask or one of torch.*, got Tensor"):

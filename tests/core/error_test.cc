@@ -512,6 +512,8 @@ TEST(Errors, OfTheTangents) {
        [](J& j) { j.tangents.tk.shape[2] = 4; }},
       {"[attention_jvp] tv: expected a pointer to data of shape (2, 2, 5, 6), got null",
        [](J& j) { j.tangents.tv.data = nullptr; }},
+      {"[attention_jvp] relative_bias: expected none along tangents, got one",
+       [](J& j) { j.options.relative_bias = {j.inputs.q.data, DType::f32, {4, 3}, {3, 1}}; }},
       {"[attention_jvp] tbias: expected none without a bias, got a view", [](J& j) { j.options.bias = {}; }},
       {"[attention_jvp] tbias: expected dtype f32, got f16", [](J& j) { j.tangents.tbias.dtype = DType::f16; }},
       {"[attention_jvp] tbias: expected shape (B, H_q, N_q, N_k) = (2, 4, 3, 5), or 1 in any dimension, got "
