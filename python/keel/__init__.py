@@ -1,5 +1,4 @@
-"""Scaled dot-product attention, softmax(scale · q kᵀ) v, forward and backward, that also reports how its softmax is
-doing.
+"""Scaled dot-product attention, softmax(scale · q kᵀ) v, forward and backward, that also reports the health of its softmax.
 
     import keel
     import numpy as np
@@ -27,6 +26,7 @@ except ImportError as error:
 
 from keel._attention import AttentionResult, HeadStats, RowStats, attention, explain
 from keel._backward import Gradients, attention_backward
+from keel._blocks import BlockMask, block_mask
 from keel._config import show_config
 from keel._merge import Merged, merge
 from keel._tangents import DoubleGradients, Jvp, Tangents, attention_double_backward, attention_jvp
@@ -35,6 +35,7 @@ __version__: str = _core.version
 
 __all__ = [
     "AttentionResult",
+    "BlockMask",
     "DoubleGradients",
     "Gradients",
     "HeadStats",
@@ -47,6 +48,7 @@ __all__ = [
     "attention_backward",
     "attention_double_backward",
     "attention_jvp",
+    "block_mask",
     "explain",
     "merge",
     "show_config",
