@@ -96,6 +96,7 @@ typedef struct keel_options {
   double dropout;
   uint64_t seed;
   void* stream; /* on a CUDA device: the cudaStream_t on which the work is queued */
+  int64_t order; /* on a CUDA device: 1 lets dq be added up in any order; 0: the same bits every time */
 } keel_options;
 
 typedef struct keel_head_statistics {

@@ -33,8 +33,8 @@ static_assert(sizeof(HeadStatistics) == sizeof(keel_head_statistics) && KEEL_SAM
 
 // What does not fit one of our enumerations becomes 255, which none of them has.
 template <class Enum>
-Enum code(std::int32_t number) {
-  return static_cast<Enum>(number < 0 ? 255 : std::min(number, 255));
+Enum code(std::int64_t number) {
+  return static_cast<Enum>(number < 0 ? 255 : std::min<std::int64_t>(number, 255));
 }
 
 }  // namespace
@@ -111,6 +111,7 @@ Options Reader::options(const keel_options* from) const {
   options.seed = o.seed;
   options.threads = o.threads;
   options.stream = o.stream;
+  options.order = code<Order>(o.order);
   return options;
 }
 

@@ -142,6 +142,13 @@ KEEL_DEVICE void where_hidden(const KeyTile& tile, const Window& window, int key
   }
 }
 
+// Accumulators as the register operand of a product.
+template <class Element, int kCount>
+KEEL_DEVICE void pack_all(const float (&x)[kCount], std::uint32_t (&to)[kCount / 2]) {
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i) to[i] = ptx::pack<Element>(x[2 * i], x[2 * i + 1]);
+}
+
 // p of a thread's scores q·k.
 template <int kRows>
 KEEL_DEVICE void weigh(float (&s)[kRows / 2], float scale_log2, const float* lse_log2) {

@@ -68,8 +68,9 @@ constexpr BlockIndex key_task(const Sequences& s, const BackwardCut& cut, int t)
 
 // A block of keys, and the blocks of rows that it walks from the last to the first. Blocks of rows outside
 // [full_begin, full_end) hide some pair.
-struct KeyTile {
-  int entry, batch, head, block;
+struct alignas(16) KeyTile {
+  int entry;  // −1: no task is left
+  int batch, head, block;
   int first_key, keys;  // of the entry; rows of k, padding included
   int q_begin, q_len, k_begin, k_len;
   int q_position, k_position, diagonal;
