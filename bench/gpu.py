@@ -5,8 +5,7 @@ Both are timed in one process, in turn: 16,384 tokens, H · d = 2048, full and c
 sequences of 512 to 16,384 tokens. Prints TFLOP/s (4·B·H·n²·d, half of that if causal, 2.5 times that for the backward pass)
 and the ratio to the faster of cuDNN and FlashAttention-2, by medians, and how far the results are apart: the outputs, or the
 gradients relative to their norm. The backward pass is timed alone, on a graph that is kept, and with dq added up in any
-order too. Needs a GPU and PyTorch; calls
-libkeel by its C interface. libkeel_cuda must lie beside it.
+order too. Needs a GPU and PyTorch; calls libkeel by its C interface. libkeel_cuda must lie beside it.
 """
 
 import argparse

@@ -140,7 +140,9 @@ std::string unfit(const BackwardProblem& p, const Gpu& gpu) {
   if (p.dout.dtype != f.dtype) return concat("dout is ", name_of(p.dout.dtype));
   if (std::string reason = unloadable("dout", p.dout); !reason.empty()) return reason;
   const Gradients& g = p.gradients;
-  if (!g.dq.given() && !g.dk.given() && !g.dv.given() && !g.dscale.given()) return "no gradient of q, k or v is asked for";
+  if (!g.dq.given() && !g.dk.given() && !g.dv.given() && !g.dscale.given()) {
+    return "no gradient of q, k, v or scale is asked for";
+  }
   return "";
 }
 
@@ -267,7 +269,8 @@ BackwardWork plan_backward(const BackwardProblem& p, const Gpu& gpu, std::vector
   work.cut.tasks = static_cast<int>(tasks);
   work.hopper = true;
   because("head sizes ", f.d_k, " and ", f.d_v, " by the kernel for ", d);
-  because("dq is summed over blocks of ", work.shape.keys, work.ordered ? " keys in ascending order" : " keys as they come");
+  because("dq is summed over blocks of ", work.shape.keys, " keys ",
+          work.ordered ? "in ascending order" : "as they come");
   if (work.terms) because("scores need more than a mask by position");
   const Gradients& g = p.gradients;
   work.writes_dbias = writes_dbias(p, work.terms);

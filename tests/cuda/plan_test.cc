@@ -284,8 +284,9 @@ TEST(CudaBackwardPlan, WorkspaceIsAtMostThreeTimesDqInF32) {
 }
 
 TEST(CudaBackwardPlan, AnyOrderIsOnRequest) {
+  const Backward4 free{.call = {.options = {.order = Order::free}}};
   EXPECT_TRUE(plan_backward(Backward4{}.problem(), kHopper, nullptr).ordered);
-  EXPECT_FALSE(plan_backward(Backward4{.call = {.options = {.order = Order::free}}}.problem(), kHopper, nullptr).ordered);
+  EXPECT_FALSE(plan_backward(free.problem(), kHopper, nullptr).ordered);
 }
 
 TEST(CudaBackwardPlan, ThePlainKernelsServeTheRestAndSayWhy) {
@@ -296,8 +297,8 @@ TEST(CudaBackwardPlan, ThePlainKernelsServeTheRestAndSayWhy) {
   EXPECT_THAT(reason_of(Backward4{.call = {.options = {.softcap = 300.0}}}), HasSubstr("softcap"));
 }
 
-// Every pair that a row may see by position is in one block of one task; blocks that are called full hide nothing; and a
-// block of rows meets its blocks of keys from first_key_block() on, without a gap, in tasks of ascending numbers.
+// Every pair that a row may see by position is in one block of one task; blocks that are called full hide nothing; and
+// a block of rows meets its blocks of keys from first_key_block() on, without a gap, in tasks of ascending numbers.
 void expect_key_tiles_cover(const BackwardWork& work) {
   const Call& f = work.call.forward;
   const Sequences& s = f.sequences;

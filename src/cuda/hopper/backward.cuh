@@ -14,28 +14,28 @@
 //   p = e^(s − lse)    dp = do·v    ds = p·(dp − delta)    delta = do·o − dlse
 //   dv_j = Σ_i p·do_i    dk_j = scale·Σ_i ds·q_i    dq_i = scale·Σ_j ds·k_j
 //
-// A CTA takes blocks of keys, one after the other, and walks over the blocks of rows that see them, from the last to the
-// first, for each query head that shares the keys. Two warpgroups have 64 keys each and hold their dk and dv in registers. Scores are computed
-// transposed, rows being keys, so that p and ds are already the register operands of dv and dk; ds goes through shared
-// memory once, for dq. dq leaves as f32 through shared memory: one warp adds it to the workspace, where every block of
+// A CTA takes blocks of keys, one after another, and walks over the blocks of rows that see them, from the last to the
+// first, for each query head that shares the keys. Two warpgroups have 64 keys each and hold their dk and dv in
+// registers. Scores are computed transposed, rows being keys, so that p and ds are already the register operands of dv
+// and dk; ds goes through shared memory once, for dq. dq leaves as f32 through shared memory: one warp adds it to the workspace, where every block of
 // rows takes its blocks of keys in ascending order, so the bits are the same every time.
 //
 // Bound, on an H200, by shared memory (2944 cycles per 64 × 128 pairs at d 128, for 2560 of the matrix units) and by the
 // work on scores, in which both warpgroups are at the same time.
 //
 // A thread holds two keys of its warpgroup's accumulators, lane / 4 and lane / 4 + 8 of its warp's 16; of the scores,
-// rows 8·i + 2·(lane mod 4) of the block and the next. Element i of an array of accumulators belongs to key (i / 2) mod 2.
+// rows 8·i + 2·(lane mod 4) of the block and the next. Element i of an array of accumulators belongs to key
+// (i / 2) mod 2.
 //
 // What is hidden has p = ds = 0, but 0 · NaN is NaN in a product. NaN stays NaN in a sum: a row of a gradient that ends
 // up as NaN or infinite is noted, and computed again by the plain kernel, which never touches what is hidden.
 namespace keel::cuda::hopper {
 
 // A kernel's tile: head sizes up to kD, blocks of kRows rows and 128 keys.
-template <int kD, int kRows, int kBuffers>
+template <int kD, int kRows>
 struct BackwardShapeOf {
   static constexpr int d = kD, rows = kRows, keys = 128, panels = kD / 64;
   static constexpr bool by_rows = kRows == 128;  // of dq a warpgroup takes 64 rows; else half of the columns
-  static constexpr int dq_buffers = kBuffers;
   static constexpr bool terms = false;
 };
 
@@ -52,25 +52,27 @@ struct BackwardShared {
   alignas(1024) Element q[2][S::rows * S::d];
   alignas(1024) Element dout[2][S::rows * S::d];
   alignas(1024) Element ds[2][S::keys * S::rows];
-  alignas(1024) float dq[S::dq_buffers][S::rows * S::d];  // on its way out
+  alignas(1024) float dq[2][S::rows * S::d];  // on its way out
   alignas(16) float lse_log2[2][S::rows];
   alignas(16) float delta[2][S::rows];
   LoadBarriers loads;
 };
 
-// The warp that adds dq to the workspace.
+// Two warps add dq to the workspace, every other block of rows each, from a buffer of its own: adding takes about as
+// long as a block, from the turn that it waits for to the turn that it gives.
 template <class Element, class S>
 class DqSender {
   using B = Barriers<S>;
 
  public:
   KEEL_DEVICE DqSender(BackwardShared<Element, S>& shared, const BackwardArguments& a)
-      : shared_(shared), a_(a), one_((threadIdx.x & 31) == 0) {}
+      : shared_(shared), a_(a), one_((threadIdx.x & 31) == 0), buffer_(__shfl_sync(~0u, threadIdx.x / 32 - 1, 0)) {}
 
   KEEL_DEVICE void run() {
     using namespace ptx;
     const int group = static_cast<int>(a_.call.forward.group);
-    for (int i = 0; i < 2 * S::dq_buffers; ++i) signal(B::kDqEmpty + i, 160);
+    signal_empty();
+    int step = 0;  // blocks of rows, of all tasks
     for (int round = 0;; ++round) {
       const KeyTile& tile = task_of(shared_.loads, round);
       if (tile.entry < 0) break;
@@ -78,8 +80,8 @@ class DqSender {
       for (int g = 0; g < group; ++g) {
         const std::int64_t head = std::int64_t{tile.batch} * a_.call.forward.q_heads + tile.head * group + g;
         const std::int64_t slots = head * a_.cut.query_slots + tile.slot;
-        for (int m = tile.block_end - 1; m >= tile.block_begin; --m) {
-          send(slots + m, tile.block - first_key_block(tile, a_.window, a_.cut, m));
+        for (int m = tile.block_end - 1; m >= tile.block_begin; --m, ++step) {
+          if ((step & 1) == buffer_) send(slots + m, tile.block - first_key_block(tile, a_.window, a_.cut, m));
         }
       }
     }
@@ -87,9 +89,13 @@ class DqSender {
   }
 
  private:
+  KEEL_DEVICE void signal_empty() const {
+    for (int w = 0; w < 2; ++w) ptx::signal(B::kDqEmpty + w + 2 * buffer_, 160);
+  }
+
   KEEL_DEVICE void send(std::int64_t slot, int turn) {
     using namespace ptx;
-    const int d = static_cast<int>(a_.call.forward.d_k), buffer = step_ % S::dq_buffers;
+    const int d = static_cast<int>(a_.call.forward.d_k);
     float* const to = a_.dq + slot * (S::rows * d);
     if (a_.ordered && one_) {
       while (load_flag(a_.turn + slot) != turn) {
@@ -99,12 +105,12 @@ class DqSender {
     __syncwarp();
 #pragma unroll
     for (int w = 0; w < 2; ++w) {
-      sync(B::kDqFull + w + 2 * buffer, 160);
+      sync(B::kDqFull + w + 2 * buffer_, 160);
       // Of 64 rows and all columns, or of all rows and half of the columns, those that dq has.
       const int columns = S::by_rows ? d : max(min(d - w * S::d / 2, S::d / 2), 0);
       const int place = S::by_rows ? w * 64 * d : w * 64 * (S::d / 2);
       if (one_) {
-        const std::uint32_t from = shared_address(shared_.dq[buffer]) + w * S::rows * S::d * 2;
+        const std::uint32_t from = shared_address(shared_.dq[buffer_]) + w * S::rows * S::d * 2;
         if (columns > 0 && a_.ordered && turn == 0) {
           store_bytes(to + place, from, columns * 64 * 4);
         } else if (columns > 0) {
@@ -113,30 +119,27 @@ class DqSender {
         commit_stores();
       }
     }
-    if (step_ > 0) {  // the other buffer, which is needed next, is free again
-      if (one_) wait_until_stores_have_read<2>();
-      __syncwarp();
-      signal(B::kDqEmpty + 2 * (buffer ^ 1), 160);
-      signal(B::kDqEmpty + 1 + 2 * (buffer ^ 1), 160);
-    }
+    if (one_) wait_until_stores_have_read();
+    __syncwarp();
+    signal_empty();
     if (a_.ordered && one_) {
       wait_until_stored();
       order_copies();
       store_flag(a_.turn + slot, turn + 1);
     }
-    ++step_;
   }
 
   BackwardShared<Element, S>& shared_;
   const BackwardArguments& a_;
   const bool one_;
-  int step_ = 0;  // blocks of rows, of all tasks
+  const int buffer_;
 };
 
 // All that a warpgroup does.
 template <class Element, class S>
 class KeyGroup {
   static constexpr int kPanelQ = S::rows * 128, kPanelK = S::keys * 128, kStage = S::rows * S::d * 2;
+  static constexpr int kDs = S::keys * S::rows * 2;
   static constexpr int kDqColumns = S::by_rows ? S::d : S::d / 2;  // per warpgroup
   using B = Barriers<S>;
 
@@ -282,8 +285,7 @@ class KeyGroup {
     hold(dq);
 #pragma unroll
     for (int c = 0; c < S::keys / 16; ++c) {
-      ColumnsByColumns<Element, kDqColumns>::run(dq,
-                                                 ds_columns_ + stage * further(S::keys * S::rows * 2) + further(c * 2048),
+      ColumnsByColumns<Element, kDqColumns>::run(dq, ds_columns_ + stage * further(kDs) + further(c * 2048),
                                                  k_columns_ + further(c * 2048), c > 0);
     }
     commit_products();
@@ -298,7 +300,7 @@ class KeyGroup {
     hold(dq);
     release(shared_.loads.do_empty[stage]);
     // dq leaves while dk is on its way.
-    const int buffer = step_ % S::dq_buffers;
+    const int buffer = stage;
     sync(B::kDqEmpty + group_ + 2 * buffer, 160);
 #pragma unroll
     for (int i = 0; i < kDqColumns / 8; ++i) {
@@ -335,7 +337,8 @@ __global__ void __launch_bounds__(384, 1)
   if (group == 0) {
     give_registers<24>();
     if (threadIdx.x == 0) load_tasks<S>(shared, maps, a);
-    if (threadIdx.x / 32 == 1) DqSender<Element, S>(shared, a).run();
+    const int warp = threadIdx.x / 32;
+    if (warp == 1 || warp == 2) DqSender<Element, S>(shared, a).run();
   } else {
     take_registers<240>();
     KeyGroup<Element, S>(shared, a, group - 1).run();

@@ -16,8 +16,9 @@ dim3 grid_for(const Call& f, std::int64_t rows) {
 
 BackwardKernel kernel_of(const BackwardWork& w) {
   if (w.shape.d == 64) return backward_kernel_for<64, false>(w.bf16);
-  if (w.shape.d == 128) return w.terms ? backward_kernel_for<128, true>(w.bf16) : backward_kernel_for<128, false>(w.bf16);
-  return w.terms ? backward_kernel_for<256, true>(w.bf16) : backward_kernel_for<256, false>(w.bf16);
+  const bool wide = w.shape.d > 128;
+  if (w.terms) return wide ? backward_kernel_for<256, true>(w.bf16) : backward_kernel_for<128, true>(w.bf16);
+  return wide ? backward_kernel_for<256, false>(w.bf16) : backward_kernel_for<128, false>(w.bf16);
 }
 
 template <class Element, class Stored>

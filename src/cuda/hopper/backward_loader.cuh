@@ -20,7 +20,7 @@ struct LoadBarriers {
 KEEL_DEVICE void init_barriers(LoadBarriers& x) {
   using namespace ptx;
   init_barrier(shared_address(&x.kv_full), 1);
-  init_barrier(shared_address(&x.kv_empty), 3);  // both warpgroups, and the warp that orders dq
+  init_barrier(shared_address(&x.kv_empty), 4);  // both warpgroups, and the two warps that order dq
   for (int i = 0; i < 2; ++i) {
     init_barrier(shared_address(&x.q_full[i]), 1);
     init_barrier(shared_address(&x.do_full[i]), 1);

@@ -110,8 +110,8 @@ KEEL_DEVICE void finish_row(const BackwardArguments& a, const RowPart& part, con
   put_8<Element>(a.call.dq, a.call.accumulate, place_in(a.call.dq, b, h, at, part.column), x);
 }
 
-// What a block of threads has: 64 rows of a head, from the head's first_row on. Grids are (blocks of rows, heads, batch),
-// as divisions would take longer than the memory.
+// Rows of a head that a block of threads has. Grids are (blocks of rows, heads, batch), as divisions would take longer
+// than the memory.
 constexpr int kPassRows = 64;
 
 // Rows of the tensors.

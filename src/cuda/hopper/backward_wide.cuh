@@ -5,11 +5,11 @@
 #include "cuda/hopper/terms.cuh"
 #include "wgmma.cuh"
 
-// The backward pass on Hopper for head sizes above 128, where the registers of a warpgroup do not hold both dk and dv of
-// 64 keys; and for scores that need more than a mask by position, for which there are registers here. A CTA owns 64 keys and walks over blocks of 64 rows as backward.cuh says. The first warpgroup computes scores,
-// p and dv; the second dp, ds and dk. p goes from the first to the second through shared memory, ds to both for dq, of
-// which each computes half of the columns, in two parts, and adds them to the workspace from its registers. The first is
-// about one block ahead of the second.
+// The backward pass on Hopper for head sizes above 128, where a warpgroup's registers do not hold both dk and dv of
+// 64 keys; and for scores that need more than a mask by position, for which there are registers here. A CTA takes blocks
+// of 64 keys and walks over blocks of 64 rows, as backward.cuh says. The first warpgroup computes scores, p and dv; the
+// second dp, ds and dk. p goes from the first to the second through shared memory, ds to both for dq, of which each
+// computes half of the columns and adds them to the workspace from its registers. The first is about one block ahead.
 //
 // Bound by the matrix units (2560 cycles per block) and by shared memory (about 2200).
 namespace keel::cuda::hopper {
@@ -20,11 +20,11 @@ struct WideShapeOf {
   static constexpr bool terms = kTerms;
 };
 
-// Named barriers. p and ds (per stage): 256 threads; the turn of a warpgroup to add to dq, and when it has: 160, with the warp that
-// waits for turns.
+// Named barriers. p and ds (per stage): 256 threads; the turn of a warpgroup to add to dq, and when it has: 160, with
+// the warp that waits for turns; those of one warpgroup: 128.
 struct WideBarriers {
-  static constexpr int kWeightsFull = 1, kWeightsEmpty = 2, kGradientsFull = 3, kSecond = 5, kTurn = 6, kAdded = 8,
-                       kFirst = 10;
+  static constexpr int kWeightsFull = 1, kWeightsEmpty = 2, kGradientsFull = 3, kFirst = 5, kSecond = 6, kTurn = 7,
+                       kAdded = 11;
 };
 
 template <class Element, class S>
@@ -52,26 +52,31 @@ KEEL_DEVICE Slot slot_of(const BackwardArguments& a, const KeyTile& tile, int g,
   return {head * a.cut.query_slots + tile.slot + m, tile.block - first_key_block(tile, a.window, a.cut, m)};
 }
 
-// The warp that gives the warpgroups their turns.
+// Two warps give the warpgroups their turns, for every other block of rows each: what one adds reaches memory while the
+// other waits for the next turn.
 template <class Shared>
 KEEL_DEVICE void order_dq(Shared& shared, const BackwardArguments& a) {
   using namespace ptx;
+  using B = WideBarriers;
   const bool one = (threadIdx.x & 31) == 0;
+  const int parity = __shfl_sync(~0u, threadIdx.x / 32 - 1, 0);
+  int step = 0;
   for (int round = 0;; ++round) {
     const KeyTile& tile = task_of(shared.loads, round);
     if (tile.entry < 0) break;
     if (one) arrive(shared_address(&shared.loads.kv_empty));  // of the last round
     if (!a.ordered) continue;
     for (int g = 0; g < static_cast<int>(a.call.forward.group); ++g) {
-      for (int m = tile.block_end - 1; m >= tile.block_begin; --m) {
+      for (int m = tile.block_end - 1; m >= tile.block_begin; --m, ++step) {
+        if ((step & 1) != parity) continue;
         const Slot slot = slot_of(a, tile, g, m);
         while (load_flag(a.turn + slot.at) != slot.turn) {
         }
         __syncwarp();
-        signal(WideBarriers::kTurn + 1, 160);
-        signal(WideBarriers::kTurn, 160);
-        sync(WideBarriers::kAdded + 1, 160);
-        sync(WideBarriers::kAdded, 160);
+        signal(B::kTurn + 2 * parity + 1, 160);
+        signal(B::kTurn + 2 * parity, 160);
+        sync(B::kAdded + 2 * parity + 1, 160);
+        sync(B::kAdded + 2 * parity, 160);
         __threadfence();
         if (one) store_flag(a.turn + slot.at, slot.turn + 1);
       }
@@ -297,7 +302,8 @@ class WideGroup {
     const Slot slot = slot_of(a_, *tile_, at / length, end_ - 1 - at % length);
     to_ = a_.dq + slot.at * (S::rows * a_.call.forward.d_k);
     stores_ = a_.ordered && slot.turn == 0;
-    if (a_.ordered) ptx::sync(B::kTurn + (kFirst ? 0 : 1), 160);
+    barrier_ = 2 * (step & 1) + (kFirst ? 0 : 1);
+    if (a_.ordered) ptx::sync(B::kTurn + barrier_, 160);
   }
 
   KEEL_DEVICE void put_dq(int part) {
@@ -313,7 +319,7 @@ class WideGroup {
         ptx::add_4(four, x);
       }
     }
-    if (a_.ordered && part == kParts - 1) ptx::signal(B::kAdded + (kFirst ? 0 : 1), 160);
+    if (a_.ordered && part == kParts - 1) ptx::signal(B::kAdded + barrier_, 160);
   }
 
   // The task's last block, in the first warpgroup.
@@ -342,6 +348,7 @@ class WideGroup {
   float scale_log2_ = 0;
   float kept_ = 1;  // dropout's factor
   float* to_ = nullptr;
+  int barrier_ = 0;       // of the turn, and of what is added
   bool stores_ = false;   // there, instead of adding
   float sum_[S::d / 2];   // dv, or dk
   float dq_[kPart / 2];
@@ -359,7 +366,8 @@ __global__ void __launch_bounds__(384, 1)
   if (group == 0) {
     give_registers<24>();
     if (threadIdx.x == 0) load_tasks<S>(shared, maps, a);
-    if (threadIdx.x / 32 == 1) order_dq(shared, a);
+    const int warp = threadIdx.x / 32;
+    if (warp == 1 || warp == 2) order_dq(shared, a);
   } else {
     take_registers<240>();
     if (group == 1) {

@@ -5,8 +5,8 @@
 #include "core/dropout.h"
 #include "cuda/hopper/gradient_rows.cuh"
 
-// Weights in the backward pass where scores need more than a mask by position: a softcap, a bias, a mask, ALiBi, dropout,
-// a scale per row. Each is tested for; elements of a bias or mask are loaded one at a time.
+// Weights in the backward pass where scores need more than a mask by position: a softcap, a bias, a mask, ALiBi,
+// dropout, a scale per row. Each is tested for; elements of a bias or mask are loaded one at a time.
 namespace keel::cuda::hopper {
 
 constexpr float kHiddenMark = -3e38f;  // in place of a factor
@@ -18,8 +18,8 @@ struct Pairs {
   int row;   // the block's first, of the entry
 };
 
-// From q·k in s: p with dropout (which leaves out its factor); and, put aside at once, p·slope, negative where a weight is
-// dropped, or kHiddenMark where a pair is hidden.
+// From q·k in s: p with dropout (which leaves out its factor); and, put aside at once, p·slope, negative where a weight
+// is dropped, or kHiddenMark where a pair is hidden.
 template <class Element>
 class TermWeights {
  public:
