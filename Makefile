@@ -10,7 +10,7 @@ FUZZ_SECONDS := 600
 SETUP := yes
 
 MAKEFLAGS += --no-print-directory
-.PHONY: help setup setup-dev setup-install build test test-all wheel docs lab playground bench sanitize tsan clang static fuzz cuda cross format \
+.PHONY: help setup setup-dev setup-install build test test-all wheel docs lab playground verdicts bench sanitize tsan clang static fuzz cuda cross format \
   tidy install clean
 
 help:  ## show this list
@@ -46,6 +46,9 @@ lab: build  ## build, then run the lab: measure what the scaling does and write 
 playground: build  ## build, then write attention to play with, one page, into build/playground
 	@build/bin/keel lab playground --out build/playground
 
+verdicts: build  ## run the lab with five seeds, with and without AVX-512, and compare its verdicts (an hour)
+	@scripts/verdicts.py --out build/verdicts
+
 bench: build  ## build, then measure speed on this machine
 	@build/bin/keel bench
 
@@ -68,7 +71,8 @@ fuzz: build/fuzz/build.ninja  ## fuzz for FUZZ_SECONDS
 	@cmake --build build/fuzz --target fuzzers -j $(JOBS)
 	@scripts/fuzz.sh build/fuzz $(FUZZ_SECONDS)
 
-cuda: build/build.ninja  ## build libkeel_cuda, for NVIDIA GPUs (needs nvcc)
+cuda: build/build.ninja  ## build libkeel_cuda, for NVIDIA GPUs; installs nvcc into build/cuda where there is none
+	@SETUP=$(SETUP) scripts/cuda.sh >/dev/null
 	@cmake -B build -DKEEL_BUILD_CUDA=ON >/dev/null
 	@cmake --build build --target keel_cuda_library -j $(JOBS)
 

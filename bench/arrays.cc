@@ -42,6 +42,12 @@ void fill_mask(const Buffer& to, std::mt19937_64& random) {
 
 std::int64_t rows_of(const Case& c) { return c.q_heads * c.n_q; }
 
+std::array<std::int64_t, 4> strides_of(const Case& c, const std::array<std::int64_t, 4>& shape) {
+  if (!c.heads_inside) return contiguous_strides(shape);
+  const auto [batch, heads, rows, d] = contiguous_strides(std::array{shape[0], shape[2], shape[1], shape[3]});
+  return {batch, rows, heads, d};
+}
+
 }  // namespace
 
 Buffer::Buffer(std::int64_t bytes)
@@ -63,11 +69,17 @@ Arrays::Arrays(std::span<const Case> cases, std::uint64_t seed) {
     need('o', rows_of(c));
     need('k', c.kv_heads * c.n_k);
     need('v', c.kv_heads * c.n_k);
-    if (c.backward) {
+    if (c.backward || c.jvp || c.twice) {
       need('g', rows_of(c));
       need('Q', rows_of(c));
       need('K', c.kv_heads * c.n_k);
       need('V', c.kv_heads * c.n_k);
+    }
+    if (c.jvp || c.twice) {
+      need('O', rows_of(c));
+      need('x', rows_of(c));
+      need('y', c.kv_heads * c.n_k);
+      need('z', c.kv_heads * c.n_k);
     }
     if (c.mask) mask_bytes = std::max(mask_bytes, c.n_q * c.n_k);
     if (c.reports != Reports::nothing || c.merge) most_rows_ = std::max({most_rows_, rows_of(c), c.q_heads * c.n_k});
@@ -84,17 +96,17 @@ Arrays::Arrays(std::span<const Case> cases, std::uint64_t seed) {
 
 TensorView Arrays::input(char name, const Case& c) const {
   const std::array<std::int64_t, 4> shape = {1, name == 'q' ? c.q_heads : c.kv_heads, name == 'q' ? c.n_q : c.n_k, c.d};
-  return {buffers_.at({name, c.dtype}).data(), c.dtype, shape, contiguous_strides(shape)};
+  return {buffers_.at({name, c.dtype}).data(), c.dtype, shape, strides_of(c, shape)};
 }
 
 MutableTensorView Arrays::output(const Case& c) const {
   const std::array<std::int64_t, 4> shape = {1, c.q_heads, c.n_q, c.d};
-  return {buffers_.at({'o', c.dtype}).data(), c.dtype, shape, contiguous_strides(shape)};
+  return {buffers_.at({'o', c.dtype}).data(), c.dtype, shape, strides_of(c, shape)};
 }
 
 TensorView Arrays::dout(const Case& c) const {
   const std::array<std::int64_t, 4> shape = {1, c.q_heads, c.n_q, c.d};
-  return {buffers_.at({'g', c.dtype}).data(), c.dtype, shape, contiguous_strides(shape)};
+  return {buffers_.at({'g', c.dtype}).data(), c.dtype, shape, strides_of(c, shape)};
 }
 
 Gradients Arrays::gradients(const Case& c) const {
@@ -102,6 +114,19 @@ Gradients Arrays::gradients(const Case& c) const {
     return MutableTensorView{buffers_.at({name, c.dtype}).data(), c.dtype, x.shape, x.strides};
   };
   return {.dq = like(input('q', c), 'Q'), .dk = like(input('k', c), 'K'), .dv = like(input('v', c), 'V')};
+}
+
+Tangents Arrays::tangents(const Case& c) const {
+  const auto like = [&](const TensorView& x, char name) {
+    return TensorView{buffers_.at({name, c.dtype}).data(), c.dtype, x.shape, x.strides};
+  };
+  return {.tq = like(input('q', c), 'x'), .tk = like(input('k', c), 'y'), .tv = like(input('v', c), 'z')};
+}
+
+MutableTensorView Arrays::moved(const Case& c) const {
+  MutableTensorView out = output(c);
+  out.data = buffers_.at({'O', c.dtype}).data();
+  return out;
 }
 
 TensorView Arrays::mask(const Case& c) const {
@@ -117,6 +142,8 @@ MutableRowView Arrays::row(int index, DType dtype, const Case& c) const {
 Call::Call(const Case& c, const Arrays& arrays)
     : backward_(c.backward),
       merge_(c.merge),
+      jvp_(c.jvp),
+      twice_(c.twice),
       q_(arrays.input('q', c)),
       k_(arrays.input('k', c)),
       v_(arrays.input('v', c)),
@@ -126,7 +153,7 @@ Call::Call(const Case& c, const Arrays& arrays)
   options_.threads = c.threads;
   if (c.mask) options_.mask = arrays.mask(c);
   forced_.target = c.target;
-  if (c.backward) {
+  if (c.backward || c.jvp || c.twice) {
     own_out_ = Buffer(rows_of(c) * c.d * size_of(c.dtype));
     own_lse_ = Buffer(rows_of(c) * 8);
     out_.data = own_out_.data();
@@ -136,6 +163,7 @@ Call::Call(const Case& c, const Arrays& arrays)
     attention(q_, k_, v_, out_, options_, outputs);
     inputs_ = {.q = q_, .k = k_, .v = v_, .out = out_, .lse = outputs.lse, .dout = arrays.dout(c)};
     gradients_ = arrays.gradients(c);
+    if (c.jvp || c.twice) tangents_ = arrays.tangents(c), moved_ = arrays.moved(c);
   }
   const DType sums = accumulation_dtype(c.dtype);
   if (c.merge) {
@@ -168,17 +196,24 @@ Problem Call::problem() {
 
 BackwardProblem Call::backward_problem() const { return make_backward_problem(inputs_, gradients_, options_); }
 
+TangentProblem Call::tangent_problem() const {
+  if (twice_) return make_double_backward_problem(inputs_, tangents_, {gradients_, moved_, {}}, options_);
+  return make_jvp_problem({q_, k_, v_, inputs_.out, inputs_.lse}, tangents_, {.tout = moved_}, options_);
+}
+
 MergeProblem Call::merge_problem() const { return make_merge_problem(parts_, out_, outputs_, options_.threads); }
 
 Plan Call::plan() {
   const Planning planning = {.resources = resources(), .forced = forced_};
   if (merge_) return make_plan(merge_problem(), backends(), planning);
+  if (jvp_ || twice_) return make_plan(tangent_problem(), backends(), planning);
   return backward_ ? make_plan(backward_problem(), backends(), planning) : make_plan(problem(), backends(), planning);
 }
 
 double Call::flops() {
   if (merge_) return 2.0 * static_cast<double>(std::ssize(parts_) * count(layout_of(out_)));
-  return (backward_ ? kBackwardFlops : 1.0) * forward_flops(problem());
+  const double products = backward_ ? kBackwardFlops : jvp_ ? kJvpFlops : twice_ ? kDoubleFlops : 1.0;
+  return products * forward_flops(problem());
 }
 
 double Call::bytes() {
@@ -194,6 +229,10 @@ void Call::operator()() {
     merge(parts_, out_, outputs_, options_.threads);
   } else if (backward_) {
     attention_backward(inputs_, gradients_, options_);
+  } else if (jvp_) {
+    attention_jvp({q_, k_, v_, inputs_.out, inputs_.lse}, tangents_, {.tout = moved_}, options_);
+  } else if (twice_) {
+    attention_double_backward(inputs_, tangents_, {gradients_, moved_, {}}, options_);
   } else {
     attention(q_, k_, v_, out_, options_, outputs_);
   }

@@ -40,6 +40,8 @@ class Arrays {
   TensorView input(char name, const Case& c) const;  // 'q', 'k' or 'v'
   MutableTensorView output(const Case& c) const;
   TensorView dout(const Case& c) const;
+  Tangents tangents(const Case& c) const;
+  MutableTensorView moved(const Case& c) const;
   Gradients gradients(const Case& c) const;
   TensorView mask(const Case& c) const;
   MutableRowView row(int index, DType dtype, const Case& c) const;
@@ -47,7 +49,7 @@ class Arrays {
  private:
   static constexpr int kRowArrays = 7;
   std::map<std::pair<char, DType>, Buffer>
-      buffers_;  // 'o' is the output; a backward pass has 'g', its gradient, and 'Q', 'K', 'V'
+      buffers_;  // 'o' is the output; derivatives have 'g', its gradient, and 'Q', 'K', 'V'; tangents 'x', 'y', 'z', 'O'
   Buffer mask_, rows_;
   std::int64_t most_rows_ = 0;
 };
@@ -56,7 +58,7 @@ class Arrays {
 class Call {
  public:
   Call(const Case& c, const Arrays& arrays);
-  void operator()();  // the whole of attention(), attention_backward() or merge(): checks, plan, kernel
+  void operator()();  // the whole of a call: checks, plan, kernel
   double flops();
   double bytes();  // of k and v, or what a merge reads and writes
   Plan plan();
@@ -64,15 +66,18 @@ class Call {
  private:
   Problem problem();
   BackwardProblem backward_problem() const;
+  TangentProblem tangent_problem() const;
   MergeProblem merge_problem() const;
 
-  bool backward_, merge_;
+  bool backward_, merge_, jvp_, twice_;
   std::array<Partial, 2> parts_;
   TensorView q_, k_, v_;
   MutableTensorView out_;
   Buffer own_out_, own_lse_;  // a backward pass has its own forward result, not shared with other cases
   BackwardInputs inputs_;
   Gradients gradients_;
+  Tangents tangents_;
+  MutableTensorView moved_;
   Options options_;
   Outputs outputs_;
   std::vector<HeadStatistics> heads_;

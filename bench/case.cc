@@ -11,10 +11,13 @@ std::string text_of(const Case& c) {
   text += fmt::format("×{}", c.n_q);
   if (c.n_k != c.n_q && !c.merge) text += fmt::format(":{}", c.n_k);
   text += fmt::format("×{}", c.d);
+  if (c.heads_inside) text += " BNHD";
   if (c.causal != Causal::none) text += " causal";
   if (c.window.left != Window::kUnbounded) text += fmt::format(" window {}", c.window.left + 1);
   if (c.mask) text += " mask";
   if (c.backward) text += " backward";
+  if (c.jvp) text += " jvp";
+  if (c.twice) text += " double backward";
   if (c.merge) text += " merge";
   if (c.reports == Reports::usual) text += " lse, max, entropy";
   if (c.reports == Reports::everything) text += " all statistics";

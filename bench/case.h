@@ -16,17 +16,20 @@ enum class Reports {
   last_key_sums,  // of the last 64 rows
 };
 
-// One call of attention(), attention_backward() or merge(): q (1, q_heads, n_q, d), k and v (1, kv_heads, n_k, d), all
-// dense. A merge has parts like q, two of them, and replaces the first.
+// One call of attention(), of one of its derivatives, or of merge(): q (1, q_heads, n_q, d), k and v (1, kv_heads, n_k,
+// d), all dense. A merge has parts like q, two of them, and replaces the first.
 struct Case {
   std::int64_t q_heads = 4, kv_heads = 4;
   std::int64_t n_q = 2048, n_k = 2048, d = 64;
   DType dtype = DType::f32;
+  bool heads_inside = false;  // arrays are (1, n, heads, d), as most caches are, instead of (1, heads, n, d)
   Causal causal = Causal::none;
   Window window = {};
   bool mask = false;  // a boolean mask (1, 1, n_q, n_k) with a scattered eighth of the keys hidden
   Reports reports = Reports::nothing;
   bool backward = false;    // attention_backward(), with gradients of q, k and v
+  bool jvp = false;         // attention_jvp(), along tangents of q, k and v
+  bool twice = false;       // attention_double_backward(), likewise, with gradients of dout, q, k and v
   bool merge = false;       // merge()
   int threads = 1;          // 0 leaves the number to the planner
   std::int64_t target = 0;  // Highway's SIMD target; 0 is the best available

@@ -60,6 +60,11 @@ double value_of(const Result& result, double seconds, double yardstick, double b
   return 0;
 }
 
+// Whether a row's products are those of a matrix unit: unless a target is forced, which widens bf16.
+bool row_uses_unit(const Row& row) {
+  return row.subject.dtype == DType::bf16 && row.subject.target == 0 && machine().bf16_unit.has_value();
+}
+
 class Visitor {
  public:
   Visitor(Result& result, const Arrays& arrays, Yardsticks& yardsticks)
@@ -70,6 +75,7 @@ class Visitor {
     result_.threads = plan.threads;
     result_.workspace_bytes = plan.workspace_bytes;
     result_.target = result.row.subject.target != 0 ? result.row.subject.target : machine().target_bits.front();
+    result_.by_unit = row_uses_unit(result.row);
     result_.flops = subject_.call.flops();
     result_.bytes = subject_.call.bytes();
   }
@@ -103,6 +109,7 @@ class Visitor {
     const Row& row = result_.row;
     if (row.metric == Metric::bandwidth_share) return yardsticks_.read(result_.target, result_.threads);
     if (row.metric == Metric::update_share) return yardsticks_.update(result_.target, result_.threads);
+    if (result_.by_unit) return yardsticks_.unit(result_.threads);
     return yardsticks_.fma(accumulation_dtype(row.subject.dtype), result_.target, result_.threads);
   }
 
@@ -128,6 +135,7 @@ std::string obstacle(const Row& row) {
       std::find(m.target_bits.begin(), m.target_bits.end(), row.subject.target) == m.target_bits.end()) {
     return "this CPU has no such SIMD target";
   }
+  if (row.about == About::unit && !m.bf16_unit) return "this CPU has no matrix unit that is faster than widening bf16";
   return "";
 }
 

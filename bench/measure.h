@@ -33,6 +33,7 @@ struct Result {
   Row row;
   std::string skipped;  // why nothing was measured; empty otherwise
   std::string plan;     // of the subject, as text
+  bool by_unit = false;  // its products are those of the matrix unit
   int threads = 1;
   std::int64_t target = 0, workspace_bytes = 0;
   double flops = 0, bytes = 0;  // bytes: of k and v, or what a merge reads and writes

@@ -9,7 +9,7 @@ namespace keel::bench {
 
 // What a row is judged by.
 enum class Metric {
-  peak_share,       // FLOP/s ÷ those of the FMA loop
+  peak_share,       // FLOP/s ÷ those of the FMA loop, or of the matrix unit's if the call uses one
   bandwidth_share,  // bytes of k and v per second ÷ those of reading memory
   update_share,     // bytes read and written per second ÷ those of adding one array to another
   rate,             // speed ÷ that of the baseline
@@ -25,7 +25,7 @@ constexpr bool larger_is_better(Metric metric) {
 }
 
 // What a command-line option must not change, because the row is about it.
-enum class About { nothing, dtype, threads, target };
+enum class About { nothing, dtype, threads, target, unit };
 
 // A line of the table.
 struct Row {

@@ -6,6 +6,7 @@
 
 #include "bench/clock.h"
 #include "cpu/peak.h"
+#include "cpu/unit.h"
 #include "runtime/machine.h"
 
 namespace keel::bench {
@@ -35,15 +36,11 @@ double seconds_together(int threads, const std::function<void(int)>& work) {
   return seconds;
 }
 
-double fma_loop(DType dtype, std::int64_t target, std::int64_t steps) {
-  return dtype == DType::f64 ? cpu::fma_loop_f64(target, steps) : cpu::fma_loop_f32(target, steps);
-}
-
 // Steps of the loop that take about `seconds`.
-std::int64_t steps_for(double seconds, DType dtype, std::int64_t target) {
+std::int64_t steps_for(double seconds, const std::function<double(std::int64_t)>& loop) {
   for (std::int64_t steps = 1 << 16;; steps *= 2) {
     const Stopwatch watch;
-    fma_loop(dtype, target, steps);
+    loop(steps);
     const double took = watch.seconds();
     if (took > seconds / 4) return static_cast<std::int64_t>(static_cast<double>(steps) * seconds / took) + 1;
   }
@@ -51,16 +48,26 @@ std::int64_t steps_for(double seconds, DType dtype, std::int64_t target) {
 
 }  // namespace
 
-double Yardsticks::fma(DType dtype, std::int64_t target, int threads) {
-  std::int64_t& steps = steps_[{dtype, target}];
-  if (steps == 0) steps = steps_for(seconds_, dtype, target);
-  std::vector<double> flops(static_cast<std::size_t>(threads));
+double Yardsticks::loop(const Kind& kind, const Loop& run) {
+  std::int64_t& steps = steps_[{kind.what, kind.dtype, kind.target}];
+  if (steps == 0) steps = steps_for(seconds_, run);
+  std::vector<double> flops(static_cast<std::size_t>(kind.threads));
   const double seconds =
-      seconds_together(threads, [&](int t) { flops[static_cast<std::size_t>(t)] = fma_loop(dtype, target, steps); });
+      seconds_together(kind.threads, [&](int t) { flops[static_cast<std::size_t>(t)] = run(steps); });
   double rate = 0;
   for (const double x : flops) rate += x / seconds;
-  measured_[{What::fma, dtype, target, threads}].push_back(rate);
+  measured_[kind].push_back(rate);
   return rate;
+}
+
+double Yardsticks::fma(DType dtype, std::int64_t target, int threads) {
+  return loop({What::fma, dtype, target, threads}, [&](std::int64_t steps) {
+    return dtype == DType::f64 ? cpu::fma_loop_f64(target, steps) : cpu::fma_loop_f32(target, steps);
+  });
+}
+
+double Yardsticks::unit(int threads) {
+  return loop({What::unit, DType::bf16, 0, threads}, cpu::unit_kernels(*machine().bf16_unit).peak);
 }
 
 void Yardsticks::take_memory() {

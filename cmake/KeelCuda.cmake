@@ -1,10 +1,13 @@
-# Sets KEEL_WITH_CUDA: whether libkeel_cuda can be built. nvcc is looked for on the path, in CUDAToolkit_ROOT and /usr/local/cuda.
+# Sets KEEL_WITH_CUDA: whether libkeel_cuda can be built. nvcc is looked for on the path, in CUDAToolkit_ROOT and /usr/local/cuda,
+# but first where scripts/cuda.sh installs it, which it does if these have none that is new enough.
 set(KEEL_WITH_CUDA OFF)
 if(NOT KEEL_BUILD_CUDA OR KEEL_PREBUILT OR KEEL_SANITIZE)
   return()
 endif()
-if(NOT DEFINED CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
-  find_program(KEEL_NVCC nvcc HINTS ${CUDAToolkit_ROOT}/bin PATHS /usr/local/cuda/bin)
+if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+  unset(CMAKE_CUDA_COMPILER CACHE)  # not found by an earlier run
+  find_program(KEEL_NVCC nvcc PATHS ${PROJECT_BINARY_DIR}/cuda/nvidia/cu13/bin NO_DEFAULT_PATH)
+  find_program(KEEL_NVCC nvcc HINTS ${CUDAToolkit_ROOT}/bin PATHS $ENV{CUDA_PATH}/bin /usr/local/cuda/bin)
   if(KEEL_NVCC)
     set(CMAKE_CUDA_COMPILER ${KEEL_NVCC})
   endif()

@@ -18,6 +18,7 @@ std::span<const std::unique_ptr<Experiment>> experiments() {
     list.push_back(make_temperature());
     list.push_back(make_scores());
     list.push_back(make_translate());
+    list.push_back(make_broken());
     return list;
   }();
   return all;

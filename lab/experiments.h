@@ -18,5 +18,6 @@ std::unique_ptr<Experiment> make_ablation();
 std::unique_ptr<Experiment> make_temperature();
 std::unique_ptr<Experiment> make_scores();
 std::unique_ptr<Experiment> make_translate();
+std::unique_ptr<Experiment> make_broken();
 
 }  // namespace keel::lab

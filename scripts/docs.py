@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs.py ROOT PAGES: gathers the pages of the documentation site: docs/, those beside README.md, and the reference.
+"""docs.py ROOT PAGES: gathers the pages of the site: docs/, those beside README.md, examples, and the reference.
 
 On GitHub the pages of docs/ are a folder below the others; on the site they are all beside each other, so links between
 the two lose their folder. Standard library only.
@@ -17,7 +17,9 @@ PACKAGES = ("keel", "keel.torch", "keel.transformers")
 
 def flat(text):
     """Links for a site on which every page is in one folder."""
-    text = re.sub(r"\]\((?:\.\./|docs/)([\w.-]+\.md)", r"](\1", text)
+    text = re.sub(r"\]\((?:\.\./|docs/)([\w.-]+\.(?:md|svg))", r"](\1", text)
+    text = re.sub(r"\]\((?:\.\./)?examples/\)", "](examples.md)", text)
+    text = re.sub(r"\]\(\.\./examples/", "](examples/", text)
     text = re.sub(r"\]\(LICENSE\)", "](license.md)", text)
     return re.sub(r"\]\(README\.md", "](index.md", text)
 
@@ -80,6 +82,18 @@ def reference(root):
     return "\n".join(lines)
 
 
+def examples(root, pages):
+    """A page that lists the examples, and their files beside it."""
+    lines = ["# Examples", ""]
+    for file in sorted((root / "examples").rglob("*")):
+        if file.suffix in (".cc", ".h", ".ipynb", ".py"):
+            name = file.relative_to(root)
+            (pages / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, pages / name)
+            lines.append(f"- [{name.relative_to('examples')}]({name})")
+    return "\n".join(lines) + "\n"
+
+
 def main(root, pages):
     shutil.rmtree(pages, ignore_errors=True)
     pages.mkdir(parents=True)
@@ -88,6 +102,9 @@ def main(root, pages):
         (pages / name).write_text(flat(page.read_text(encoding="utf-8")), encoding="utf-8")
     licence = (root / "LICENSE").read_text(encoding="utf-8")
     (pages / "license.md").write_text(f"# License\n\n```text\n{licence}```\n", encoding="utf-8")
+    (pages / "examples.md").write_text(examples(root, pages), encoding="utf-8")
+    for picture in (root / "docs").glob("*.svg"):
+        shutil.copy(picture, pages)
     (pages / "reference.md").write_text(reference(root), encoding="utf-8")
 
 

@@ -26,7 +26,7 @@ const Draw = (() => {
     }
     for (const node of found) {
       const parts = node.data.split(name), pieces = [];
-      for (let i = 0; i < parts.length; i += 3) pieces.push(parts[i], ...(i + 2 < parts.length ? [parts[i + 1], element("sub", { text: parts[i + 2] })] : []));
+      for (let i = 0; i < parts.length; i += 3) pieces.push(i ? parts[i].replace(/^ = (?=[\d√])/, "\u00a0=\u00a0") : parts[i], ...(i + 2 < parts.length ? [parts[i + 1], element("sub", { text: parts[i + 2] })] : []));
       node.replaceWith(...pieces);
     }
   }

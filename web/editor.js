@@ -54,7 +54,7 @@ const Editor = (() => {
     const size = select([4, 16, 64, 256].map((d) => [d, String(d)]));
     size.value = "64";
     const texts = { Q: area("1 0\n0 1\n1 1"), K: area("1 0\n0 1\n0.5 0.5"), V: area("1 0\n0 1\n0.5 0.5") };
-    const scale = select([["root", "÷ √d_k"], ["none", "unscaled"], ["number", "a number of your own"], ["norm", "QK-norm, × the number"]]);
+    const scale = select([["root", "÷ √d_k"], ["none", "unscaled"], ["number", "× a factor of your own"], ["norm", "QK-norm, × a factor"]]);
     const factor = numberInput(1);
     const mask = select([["none", "none"], ["causal", "causal"], ["window", "causal, a window of 2 keys back"]]);
     const softcap = numberInput("", { min: 0, placeholder: "none" });
@@ -73,7 +73,7 @@ const Editor = (() => {
     });
     place.append(
       element("div", { class: "controls" }, modes.box, asSentence, asMatrices,
-        element("div", { class: "fields" }, field("editor-scale", "Scale", scale), field("editor-factor", "The number", factor), field("editor-mask", "Mask", mask),
+        element("div", { class: "fields" }, field("editor-scale", "Scale", scale), field("editor-factor", "Factor", factor), field("editor-mask", "Mask", mask),
           field("editor-softcap", "Softcap c: c·tanh(s/c)", softcap), field("editor-sink", "Sink: a logit without a value", sink)),
         error),
       element("div", { class: "results" },
@@ -86,7 +86,7 @@ const Editor = (() => {
       const given = mode === "sentence" ? sentence(keel, text.value, Number(size.value)) : matrices(Object.fromEntries(Object.entries(texts).map(([n, a]) => [n, a.value])));
       const own = factor.valueAsNumber;
       factor.disabled = !["number", "norm"].includes(scale.value);
-      if (!factor.disabled && !Number.isFinite(own)) throw new Error("The number: expected one, got none");
+      if (!factor.disabled && !Number.isFinite(own)) throw new Error("Factor: expected a number, got none");
       if (scale.value === "norm") Object.assign(given, { q: normalised(given.q, given.d_k), k: normalised(given.k, given.d_k) });
       const n_q = given.labels.length, n_k = (given.keys || given.labels).length;
       const call = {
@@ -109,7 +109,7 @@ const Editor = (() => {
       const best = given.labels.map((_, i) => row(i, result.weights).reduce((at, w, j, all) => w > all[at] ? j : at, 0));
       canvases.weights.setAttribute("aria-label", `Weights of ${n_q} queries over ${n_k} keys. ` + given.labels.map((l, i) => `${l} attends most to ${keys[best[i]]}, ${number(result.max_weight[i])}`).join("; "));
       canvases.gradient.setAttribute("aria-label", `Sizes of the gradient at ${n_q} × ${n_k} scores; the largest is ${number(most)}`);
-      const head = ["query", "attends most to", "with weight", "entropy, nats", "gradient at its scores", ...(call.d_v <= 4 ? ["output"] : [])];
+      const head = ["query", "attends most to", "weight", "entropy", "gradient", ...(call.d_v <= 4 ? ["output"] : [])];
       const body = given.labels.map((label, i) => [label, keys[best[i]], number(result.max_weight[i]), number(result.entropy[i]), number(norm(row(i, result.ds))),
         ...(call.d_v <= 4 ? [[...result.out.slice(i * call.d_v, (i + 1) * call.d_v)].map(number).join("  ")] : [])]);
       table.replaceChildren(element("table", {}, element("thead", {}, element("tr", {}, ...head.map((text, c) => element("th", { scope: "col", class: c > 1 ? "number" : null, text })))),

@@ -6,6 +6,7 @@ const Live = (() => {
   const powers = (from, to, step = 1) => Array.from({ length: Math.round((to - from) / step) + 1 }, (_, i) => 2 ** (from + i * step));
   const ARMS = ["unscaled", "scaled"];
   const NAMES = { unscaled: "Unscaled", scaled: "Divided by √d_k" };
+  const SHORT = { unscaled: "unscaled", scaled: "divided by √d_k" };
   const D_V = 16, ROWS = 16;
 
   // Everything that can be moved. A slider stands at a place in its list.
@@ -137,7 +138,7 @@ const Live = (() => {
         bars(panels[key], { chosen: lines(state.arm), other: lines(other), height: panels[key].clientHeight, low: key === "weights" ? 0 : undefined });
       }
       const even = Math.log(state.keys), is = found[state.arm];
-      head.textContent = `${NAMES[state.arm]}, d_k = ${state.size}, ${state.keys} keys: one key gets ` +
+      head.textContent = `Bars: ${SHORT[state.arm]}. Line: ${SHORT[other]}. ${NAMES[state.arm]}, one of ${state.keys} keys gets ` +
         `${Math.round(100 * is.largest)}\u00a0% of the attention; the entropy is ${number(is.entropy)} of at most ${number(even)} nats.`;
       subscripts(head);
       Live.shown = { state: { ...state }, found };
@@ -176,6 +177,7 @@ const Live = (() => {
       if (laps.length < 21) return setTimeout(once, 0);
       const middle = median(laps);
       shown.dataset.value = middle;
+      shown.dataset.least = Math.min(...laps);
       shown.textContent = `Computed in this page by Keel's own CPU kernels, as WebAssembly of ${Math.round(keel.bytes / 1000)} KB: ` +
         `256 queries × 256 keys at d = 64, forward and backward, take ${middle.toFixed(1)} ms (median of ${laps.length}).`;
     };

@@ -1,4 +1,4 @@
-// f64 has its own peak. The 16-bit types are computed in f32, so converting them is all they may cost.
+// f64 has its own peak. Where the 16-bit types are computed in f32, converting them is all they may cost.
 #include "bench/scenarios/scenarios.h"
 
 namespace keel::bench {

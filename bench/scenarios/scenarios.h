@@ -28,12 +28,14 @@ std::vector<Row> head_size_rows(bool quick);
 std::vector<Row> target_rows(bool quick);
 std::vector<Row> dtype_rows(bool quick);
 std::vector<Row> thread_rows(bool quick);
+std::vector<Row> unit_rows(bool quick);
 std::vector<Row> decode_rows(bool quick);
 std::vector<Row> statistics_rows(bool quick);
 std::vector<Row> mask_rows(bool quick);
 std::vector<Row> small_rows(bool quick);
 std::vector<Row> memory_rows(bool quick);
 std::vector<Row> backward_rows(bool quick);
+std::vector<Row> tangent_rows(bool quick);
 std::vector<Row> merge_rows(bool quick);
 
 }  // namespace keel::bench

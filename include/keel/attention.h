@@ -173,6 +173,48 @@ struct Gradients {
 // request it from one slice of keys only.
 KEEL_API void attention_backward(const BackwardInputs& inputs, const Gradients& gradients, const Options& options = {});
 
+// A direction in which the inputs of attention() move. An input without a view stays where it is.
+struct Tangents {
+  TensorView tq{}, tk{}, tv{};  // shapes of q, k, v, and their dtype or f32
+  TensorView tbias{};           // (B, H_q, N_q, N_k), where any dimension may be 1 or have stride 0; q's dtype or f32
+  RowView tscale{};             // (B, H_q, N_q), likewise, of the scale in use, number or tensor; any float dtype
+  HeadView tsinks{};            // (H_q); any float dtype
+};
+
+// What the derivative along a direction starts from: the inputs of the forward call and its two results.
+struct JvpInputs {
+  TensorView q{}, k{}, v{};
+  TensorView out{};  // as attention() returned it
+  RowView lse{};     // as attention() returned it
+};
+
+// The directions in which the results then move; those without a view cost nothing.
+struct JvpOutputs {
+  MutableTensorView tout{};  // (B, H_q, N_q, d_v), q's dtype or f32
+  MutableRowView tlse{};     // (B, H_q, N_q) in f32 (f64 for f64 inputs)
+  bool accumulate = false;   // add to what the views hold instead of overwriting it
+};
+
+// The derivative of attention() along a direction: its Jacobian times `tangents`. `options` as in the forward call. For
+// a slice of keys (options.origin), out and lse are those of all keys, merged, and the results are this slice's part of
+// the sum; give tsinks to one slice of keys only.
+KEEL_API void attention_jvp(const JvpInputs& inputs, const Tangents& tangents, const JvpOutputs& outputs,
+                            const Options& options = {});
+
+// Second derivatives to compute; those without a view cost nothing.
+struct DoubleGradients {
+  Gradients gradients{};      // with respect to q, k, v, bias, scale and sinks; `accumulate` holds for all views here
+  MutableTensorView ddout{};  // with respect to dout: its shape, q's dtype or f32
+  MutableRowView ddlse{};     // with respect to dlse: (B, H_q, N_q) in f32 (f64 for f64 inputs)
+};
+
+// The gradients of attention_backward(). `tangents` holds the gradients of a loss with respect to its results: tq with
+// respect to dq, tk to dk, tv to dv and so on. `inputs` and `options` as in that call, over all keys: a slice of them
+// is refused. As the Hessian is symmetric, this is also the derivative of attention_backward() along `tangents`: a
+// product of the Hessian and a vector.
+KEEL_API void attention_double_backward(const BackwardInputs& inputs, const Tangents& tangents,
+                                        const DoubleGradients& gradients, const Options& options = {});
+
 // Attention of the same queries over one part of the keys, as attention() reports it.
 struct Partial {
   TensorView out{};  // (B, H, N_q, d_v)
@@ -197,11 +239,15 @@ struct Partial {
 KEEL_API void merge(std::span<const Partial> parts, const MutableTensorView& out, const Outputs& outputs = {},
                     int threads = 0, void* stream = nullptr);
 
-// How attention() or attention_backward() would serve this call: backend, kernel, tiles, threads, workspace, and why.
+// How attention() or one of its derivatives would serve this call: backend, kernel, tiles, threads, workspace, and why.
 // Data is not read, and pointers may be null.
 KEEL_API std::string explain(const TensorView& q, const TensorView& k, const TensorView& v,
                              const MutableTensorView& out, const Options& options = {}, const Outputs& outputs = {});
 KEEL_API std::string explain(const BackwardInputs& inputs, const Gradients& gradients, const Options& options = {});
+KEEL_API std::string explain(const JvpInputs& inputs, const Tangents& tangents, const JvpOutputs& outputs,
+                             const Options& options = {});
+KEEL_API std::string explain(const BackwardInputs& inputs, const Tangents& tangents, const DoubleGradients& gradients,
+                             const Options& options = {});
 
 // "major.minor.patch"
 [[nodiscard]] KEEL_API const char* version() noexcept;

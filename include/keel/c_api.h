@@ -128,6 +128,28 @@ typedef struct keel_gradients {
   int64_t accumulate; /* 1: add to what the views hold; 0: overwrite it */
 } keel_gradients;
 
+typedef struct keel_tangents {
+  uint64_t size;
+  keel_view tq, tk, tv, tbias, tscale, tsinks;
+} keel_tangents;
+
+typedef struct keel_jvp_inputs {
+  uint64_t size;
+  keel_view q, k, v, out, lse;
+} keel_jvp_inputs;
+
+typedef struct keel_jvp_outputs {
+  uint64_t size;
+  keel_view tout, tlse;
+  int64_t accumulate; /* 1: add to what the views hold; 0: overwrite it */
+} keel_jvp_outputs;
+
+typedef struct keel_double_gradients {
+  uint64_t size;
+  keel_view dq, dk, dv, dbias, dscale, dsinks, ddout, ddlse;
+  int64_t accumulate; /* 1: add to what the views hold; 0: overwrite it */
+} keel_double_gradients;
+
 typedef struct keel_partial {
   uint64_t size; /* the same in every element of an array */
   keel_view out;
@@ -142,9 +164,22 @@ KEEL_API keel_status keel_attention(const keel_view* q, const keel_view* k, cons
 KEEL_API keel_status keel_attention_backward(const keel_backward_inputs* inputs, const keel_gradients* gradients,
                                              const keel_options* options);
 
+/* options may be NULL. */
+KEEL_API keel_status keel_attention_jvp(const keel_jvp_inputs* inputs, const keel_tangents* tangents,
+                                        const keel_jvp_outputs* outputs, const keel_options* options);
+
+/* options may be NULL. */
+KEEL_API keel_status keel_attention_double_backward(const keel_backward_inputs* inputs, const keel_tangents* tangents,
+                                                    const keel_double_gradients* gradients,
+                                                    const keel_options* options);
+
 /* outputs may be NULL; lse and row statistics may be requested. threads 0: all. */
 KEEL_API keel_status keel_merge(const keel_partial* parts, int64_t count, const keel_view* out,
                                 const keel_outputs* outputs, int32_t threads);
+
+/* The same for arrays on a CUDA device: the work is queued on that cudaStream_t, and not waited for. */
+KEEL_API keel_status keel_merge_on_stream(const keel_partial* parts, int64_t count, const keel_view* out,
+                                          const keel_outputs* outputs, void* stream);
 
 /* How keel_attention or keel_attention_backward would serve this call, as text that is valid until this thread asks
  * again; data is not read, and pointers may be null. NULL if the call would be rejected: see keel_last_status. */

@@ -1,5 +1,7 @@
 #include "lab/breaks/breaks.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -11,6 +13,8 @@ namespace keel::lab {
 std::string name_of(Change change) {
   return change == Change::less ? "less" : change == Change::same ? "same" : "more";
 }
+
+std::string name_of(Version version) { return version == Version::healthy ? "healthy" : "broken"; }
 
 Change Observed::change() const {
   std::vector<double> apart;  // seed by seed: both versions start from the same numbers
@@ -26,6 +30,10 @@ std::vector<Observed> compare(const Seen& healthy, const Seen& broken) {
   std::vector<Observed> all;
   for (std::size_t i = 0; i < healthy.values.size(); ++i) all.push_back({healthy.values[i], broken.values[i]});
   return all;
+}
+
+std::string spread_text(double mean, double sd) {
+  return number_text(mean) + (sd > 1e-12 * std::abs(mean) ? fmt::format(" ± {:.2g}", sd) : "");
 }
 
 Seen over_seeds(std::size_t seeds, const std::function<std::vector<double>(std::size_t seed)>& look) {

@@ -21,6 +21,7 @@ struct Question {
 };
 
 enum class Version { healthy, broken };
+std::string name_of(Version version);  // "healthy", "broken"
 
 // What one version shows: the quantity of each question over seeds, and pictures.
 struct Seen {
@@ -36,6 +37,9 @@ struct Observed {
   Change change() const;
 };
 std::vector<Observed> compare(const Seen& healthy, const Seen& broken);
+
+// "0.31 ± 0.02": mean and standard deviation; without the ± where nothing but rounding is left of it.
+std::string spread_text(double mean, double sd);
 
 // What look(seed) sees: one value per question.
 Seen over_seeds(std::size_t seeds, const std::function<std::vector<double>(std::size_t seed)>& look);

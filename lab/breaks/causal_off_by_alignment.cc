@@ -51,7 +51,7 @@ Break causal_off_by_alignment() {
               Matrix q = normal_matrix(random, kTokens, kSize);
               return std::pair{std::move(q), normal_matrix(random, kTokens, kSize)};
             };
-            Seen seen = over_seeds(kSeeds, [&](std::size_t r) {
+            Seen seen = over_seeds(work.repeats(kSeeds, kSeeds), [&](std::size_t r) {
               const auto [q, k] = inputs(r);
               const Matrix whole = weights(q, k, Causal::bottom_right);
               const Matrix p = weights(tail(q, kTokens - kNew), k, causal);

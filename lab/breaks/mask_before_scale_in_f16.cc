@@ -125,7 +125,7 @@ Break mask_before_scale_in_f16() {
               if (version == Version::broken) return broken(inputs, dtype);
               return dtype == DType::f16 ? healthy(inputs, to_float16) : healthy(inputs, to_bfloat16);
             };
-            Seen seen = over_seeds(kSeeds, [&](std::size_t r) {
+            Seen seen = over_seeds(work.repeats(kSeeds, kSeeds), [&](std::size_t r) {
               const Weights p = weights(r, DType::f16), b = weights(r, DType::bf16);
               return std::vector{nan_rows(p), nan_gradient(p), leaked(p, true), leaked(b, false)};
             });

@@ -60,7 +60,7 @@ Break softmax_over_queries() {
               random.normal(std::span(other.values).last(static_cast<std::size_t>(kSize)));
               return std::array{std::move(q), std::move(k), std::move(other)};
             };
-            Seen seen = over_seeds(kSeeds, [&](std::size_t r) {
+            Seen seen = over_seeds(work.repeats(kSeeds, kSeeds), [&](std::size_t r) {
               const auto [q, k, other] = inputs(r);
               const Matrix p = weights(q, k);
               return std::vector{row_sum(p, 0), row_sum(p, kTokens - 1), outside(p),

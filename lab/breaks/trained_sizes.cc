@@ -27,7 +27,7 @@ TrainedSizes::TrainedSizes(const nn::ScoreMaker& score, Work& work) {
   };
   std::vector<Cell> cells;
   for (const std::int64_t d_k : kSizes) cells.push_back({d_k});
-  runs_ = work.repeat(1.0, cells, kSeeds, [&](const Cell& cell, std::size_t r) {
+  runs_ = work.repeat(1.0, cells, work.repeats(kSeeds, kSeeds), [&](const Cell& cell, std::size_t r) {
     return train_recall({.d_k = cell.d_k,
                          .score = score,
                          .lr = 1e-2,

@@ -5,9 +5,6 @@
 
 namespace keel::cli {
 
-// How `keel` can be called from here: "keel" if that is this one on the PATH, else the path of it, as a shell takes it.
-std::string keel_command();
-
 // Makes every command in the help of `app` and its subcommands one that can be pasted.
 void name_as_called(CLI::App& app);
 

@@ -51,8 +51,7 @@ std::optional<std::string> ask(const std::string& prompt) {
 }
 
 std::string spread(const std::vector<double>& values) {
-  const double sd = lab::standard_deviation(values);
-  return lab::number_text(lab::mean(values)) + (sd > 0 ? fmt::format(" ± {:.2g}", sd) : "");
+  return lab::spread_text(lab::mean(values), lab::standard_deviation(values));
 }
 
 lab::Seen run_version(const lab::Break& which, lab::Version version, std::uint64_t seed, const std::string& what) {

@@ -17,6 +17,7 @@
 #include "lab/cli/commands.h"
 #include "lab/cli/plot.h"
 #include "lab/cli/say.h"
+#include "lab/command.h"
 #include "lab/experiment.h"
 #include "lab/folder.h"
 #include "lab/report/report.h"
@@ -140,8 +141,8 @@ class Lab {
     if (settings_.options.empty() && say_.empty()) return;
     if (what_ != std::vector<std::string>{"translate"}) {
       const std::string option = say_.empty() ? "--" + settings_.options.begin()->first : "--say";
-      throw CLI::ValidationError(
-          option, fmt::format("expected only 'translate' with it, as in {} lab translate {}", keel_command(), option));
+      throw CLI::ValidationError(option, fmt::format("expected only 'translate' with it, as in {} lab translate {}",
+                                                     lab::keel_command(), option));
     }
     lab::translate::TranslateOptions{settings_};
     lab::translate::TranslateOptions::take_digests(settings_);
@@ -335,7 +336,7 @@ class Lab {
       }
       fmt::print("\n");
     }
-    print_counts(ledger);
+    if (!ledger.empty()) print_counts(ledger);
     if (what_.empty()) print_shortened(records);
     fmt::print("Report: {}\n", linked(folder.report_path()));
   }
@@ -356,7 +357,7 @@ class Lab {
     for (const Record& r : records) {
       if (!r.settings.short_form) continue;
       fmt::print("The comparison of {0} is a short one. The whole, in minutes: {1} lab {0}\n", r.experiment->name(),
-                 keel_command());
+                 lab::keel_command());
     }
   }
 

@@ -253,7 +253,7 @@ class GradientExperiment : public Experiment {
     Result result;
     result.settings = fmt::format(
         "One layer, one head, d_model 768; unit normal tokens, a unit normal gradient at the output; W_Q, W_K and W_V "
-        "begin alike. 64 keys and d_k 64 for each initialisation; LeCun's (q and k of unit variance) with 4 to 256 of "
+        "drawn alike. 64 keys and d_k 64 for each initialisation; LeCun's (q and k of unit variance) with 4 to 256 of "
         "both, and for the Jacobian of rows also d_k 1024. {} seeds.",
         repeats_of(work));
     std::vector<const Initialisation*> starts;

@@ -71,9 +71,10 @@ void draw(const Figures& figures, Result& result) {
   const auto& [entropy, largest] = figures;
   result.findings.push_back(fmt::format(
       "Divided by √d_k, attention thins out as keys are added: the largest weight falls from {:.2f} at 16 keys to "
-      "{:.4f} at 65,536, and {:.0f} keys share the attention. √d_k makes up for the head size, not for the length.",
+      "{:.4f} at 65,536, where the attention is shared by about {:.0f} % of them. √d_k makes up for the head size, "
+      "not for the length.",
       result.at("length.scaled.n16.max_weight"), result.at("length.scaled.n65536.max_weight"),
-      result.at("length.scaled.n65536.effective")));
+      100 * result.at("length.scaled.n65536.effective") / 65536));
   result.findings.push_back(
       fmt::format("With a factor that grows as log n the largest weight at 65,536 keys is {:.3f}, and entropy is "
                   "{:.0f} % of its maximum instead of {:.0f} %.",

@@ -159,8 +159,8 @@ void draw_sizes(SizeFigures figures, Result& result) {
                            {{"unscaled", shares(raw_rows, edges)}, {"divided by √d_k", shares(scaled_rows, edges)}}});
   result.draw(
       "share", "Unscaled: share of rows that put more than 99 % on one key",
-      fmt::format("Darker with d_k, lighter with more keys. At d_k = 16 {:.0f} % of rows with 4 keys, {:.0f} % with "
-                  "1024; at d_k = 64 {:.0f} % and {:.0f} %; at d_k = 1024 {:.0f} % and {:.0f} %.",
+      fmt::format("Darker with d_k, lighter with more keys. With 4 and with 1024 keys: {:.0f} % and {:.0f} % of "
+                  "rows at d_k = 16, {:.0f} % and {:.0f} % at 64, {:.0f} % and {:.0f} % at 1024.",
                   100 * result.at("saturation.raw.d16.n4.share"), 100 * result.at("saturation.raw.d16.n1024.share"),
                   100 * result.at("saturation.raw.d64.n4.share"), 100 * result.at("saturation.raw.d64.n1024.share"),
                   100 * result.at("saturation.raw.d1024.n4.share"),

@@ -104,7 +104,7 @@ void meet(Work& work, double share, std::size_t rounds, Findings& times) {
     measured.points.push_back({d, at, at, at});
     counted.points.push_back({d, 3 * d, 3 * d, 3 * d});
     even.points.push_back({d, d, d, d});
-    crossings += fmt::format("{}{:.0f} at d = {}", crossings.empty() ? "" : ", ", at, widths[w]);
+    crossings += fmt::format("{}{:.0f} tokens at d = {}", crossings.empty() ? "" : ", ", at, widths[w]);
     times.draw(
         fmt::format("meet-d{}", widths[w]), fmt::format("Attention and a GRU against the length, d = {}", widths[w]),
         fmt::format("Forward, {} sequences, one thread. At {} tokens attention takes {:.3g} ms and the GRU {:.3g} ms; "
@@ -112,12 +112,12 @@ void meet(Work& work, double share, std::size_t rounds, Findings& times) {
                     kGruSequences, longest(widths[w], brief), 1e3 * a.points.back().y, 1e3 * g.points.back().y, at),
         Lines{{"tokens", true}, {"seconds", true}, {a, g}, kQuartiles});
   }
-  times.draw("crossing", "The length at which a GRU becomes faster",
-             fmt::format("{} tokens. Counted in multiplications, attention's 2n²d and the GRU's 6nd² meet at n = 3d.",
-                         crossings),
-             Lines{{"d", true}, {"tokens", true}, {measured, counted, even}, ""});
+  times.draw(
+      "crossing", "The length at which a GRU becomes faster",
+      fmt::format("{}. Counted in multiplications, attention's 2n²d and the GRU's 6nd² meet at n = 3d.", crossings),
+      Lines{{"d", true}, {"tokens", true}, {measured, counted, even}, ""});
   times.findings.push_back(fmt::format(
-      "Attention and a GRU take the same time at {} tokens (a forward pass of {} sequences on one thread). A GRU has "
+      "Attention and a GRU take the same time at {} (a forward pass of {} sequences on one thread). A GRU has "
       "six products of d × d per token, so that by operations alone they meet at n = 3d, not n = d.",
       crossings, kGruSequences));
 }

@@ -9,6 +9,7 @@ std::string_view page();              // page.html: head and scripts, with place
 std::string_view story();             // story.html: the body of the report
 std::string_view style();             // style.css
 std::string_view charts();            // charts.js
+std::string_view breaks();            // breaks.js
 std::string_view playground_page();   // web/page.html: the body of the playground as a page of its own
 std::string_view playground_html();   // web/sections.html: worked example and playground, for both
 std::string_view playground_style();  // web/playground.css

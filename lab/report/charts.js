@@ -46,7 +46,7 @@
   if (links.length) {
     links.forEach((link, i) => { link.hidden = !places[i]; });
     addEventListener("scroll", follow, { passive: true });
-    follow();
+    new ResizeObserver(follow).observe(document.body);
   }
   if (typeof d3 === "undefined") return;
 
@@ -61,6 +61,9 @@
     if (size >= 1e6 || size < 1e-3) return d3.format(".2~e")(x);
     return d3.format(".4~r")(x);
   }
+
+  // What is drawn has no markup: d_k with Unicode's own small k.
+  const written = (label) => label.replaceAll("d_k", "dₖ");
 
   // A series' look. Unscaled and scaled have their colours in every chart, the others take the palette in turn; a theory has
   // the colour of the series before it. Where several series belong to one arm, dashes tell them apart.
@@ -130,9 +133,9 @@
       .call(d3.axisBottom(x.scale).tickValues(x.ticks).tickFormat(text).tickSizeOuter(0));
     svg.append("g").attr("class", "axis").attr("transform", `translate(${m.left},0)`)
       .call(d3.axisLeft(y.scale).tickValues(y.ticks).tickFormat(text).tickSizeOuter(0));
-    svg.append("text").attr("class", "label").attr("x", 0).attr("y", 11).text(y.label);
+    svg.append("text").attr("class", "label").attr("x", 0).attr("y", 11).text(written(y.label));
     svg.append("text").attr("class", "label").attr("x", width - m.right).attr("y", height - 4).attr("text-anchor", "end")
-      .text(x.label);
+      .text(written(x.label));
     chart.appendChild(svg.node());
     return svg;
   }
@@ -223,7 +226,8 @@
     const look = looks(figure.series);
     legend(chart, figure, figure.series.map((s) => s.name), look, redraw);
     const shown = figure.series.map((s, i) => ({ ...s, look: look[i] })).filter((s) => !figure.hidden.has(s.name));
-    const points = figure.series.flatMap((s) => s.points);
+    // Two charts side by side have one scale.
+    const points = [figure, data[chart.dataset.beside]].flatMap((f) => f?.series ?? []).flatMap((s) => s.points);
     const xs = points.map((p) => p[0]);
     let ys = points.flatMap((p) => [p[1], p[2], p[3]]);
     if (figure.y.log) ys = points.flatMap((p) => [p[1], p[2], p[3]].filter((v) => v > 0.05 * p[1] && v > 0));
@@ -284,12 +288,12 @@
     svg.append("g").attr("class", "axis").attr("transform", `translate(0,${height - margin.bottom})`)
       .call(d3.axisBottom(x).tickValues(marks).tickFormat(text).tickSizeOuter(0));
     svg.append("text").attr("class", "label").attr("x", width - margin.right).attr("y", height - 4).attr("text-anchor", "end")
-      .text(figure.x.label);
+      .text(written(figure.x.label));
     const stops = [];
     figure.categories.forEach((name, c) => {
       const top = margin.top + c * each, from = top + (narrow ? 18 : 0), room = each - (narrow ? 20 : 4);
       svg.append("text").attr("class", "label").attr("x", narrow ? 8 : margin.left - 8).attr("y", narrow ? top + 13 : top + each / 2 + 4)
-        .attr("text-anchor", narrow ? "start" : "end").text(name);
+        .attr("text-anchor", narrow ? "start" : "end").text(written(name));
       if (c > 0) svg.append("g").attr("class", "grid").append("line").attr("x1", 0).attr("x2", width).attr("y1", top).attr("y2", top);
       const lines = [name];
       shown.forEach((s) => {
@@ -418,9 +422,9 @@
         brush.restore();
       });
       brush.textAlign = "left";
-      brush.fillText(figure.row_label, 0, 10);
+      brush.fillText(written(figure.row_label), 0, 10);
       brush.textAlign = "right";
-      brush.fillText(figure.column_label, width - margin.right, bottom + 27 + labels);
+      brush.fillText(written(figure.column_label), width - margin.right, bottom + 27 + labels);
       // The colour scale.
       const wide = Math.min(200, width - margin.left - margin.right), at = bottom + 40 + labels;
       for (let i = 0; i < wide; ++i) {
@@ -432,7 +436,7 @@
       brush.fillText(text(figure.from), margin.left - 6, at + 5);
       brush.textAlign = "left";
       brush.fillText(text(figure.to), margin.left + wide + 6, at + 5);
-      brush.fillText(figure.value_label, margin.left, at + 19);
+      brush.fillText(written(figure.value_label), margin.left, at + 19);
     };
     paint(-1);
     chart.append(canvas);
@@ -463,6 +467,7 @@
     chart.setAttribute("role", "group");
     chart.setAttribute("aria-label", `Chart: ${figure.title}. ${figure.text} Arrow keys read the values.`);
     kinds[figure.kind](chart, figure, () => draw(chart));
+    if (typeof Draw !== "undefined") Draw.subscripts(chart);  // web/draw.js, where the page has it
     chart.dataset.drawn = chart.clientWidth;
   }
 
@@ -472,7 +477,7 @@
   let pending = 0;
   new ResizeObserver(() => {
     cancelAnimationFrame(pending);
-    pending = requestAnimationFrame(() => { seen(false); follow(); });
+    pending = requestAnimationFrame(() => seen(false));
   }).observe(document.body);
   document.addEventListener("toggle", () => seen(false), true);
   seen(true);

@@ -4,6 +4,8 @@
 
 #include "io/messages.h"
 #include "keel/attention.h"
+#include "lab/command.h"
+#include "lab/report/breaks_html.h"
 #include "lab/report/html.h"
 #include "lab/report/ledger_html.h"
 #include "lab/report/recorded.h"
@@ -16,12 +18,12 @@ using Parts = std::vector<std::pair<std::string_view, std::string>>;
 
 std::string command(const Record& record) {
   std::string text =
-      fmt::format("keel lab {} --seed {}{}{}", record.experiment->name(), record.settings.seed,
+      fmt::format("{} lab {} --seed {}{}{}", keel_command(), record.experiment->name(), record.settings.seed,
                   record.settings.full ? " --full" : "",
                   record.settings.repeats > 0 ? fmt::format(" --repeats {}", record.settings.repeats) : "");
   for (const auto& [option, value] : record.settings.options)
-    text += fmt::format(" --{} {}", option, escaped(io::path_text(value)));
-  return text;
+    text += fmt::format(" --{} {}", option, quoted(io::path_text(value)));
+  return escaped(text);
 }
 
 std::string section_html(const Record& record, const std::vector<Entry>& ledger) {
@@ -95,7 +97,7 @@ std::string page(const Tools& tools, std::string_view body, const Json& data, st
                                  {"data", tools.d3.empty() ? "{}" : script_json(data)},
                                  {"kernels", live ? text(tools.kernels) : ""},
                                  {"recorded", live && tools.kernels.empty() ? script_json(recorded_rows(seed)) : ""},
-                                 {"charts", text(assets::charts())},
+                                 {"charts", text(assets::charts()) + text(assets::breaks())},
                                  {"playground", live ? text(assets::playground()) : ""}});
 }
 
@@ -131,7 +133,10 @@ std::string playground_page(const Tools& tools) {
 
 std::string report(const std::vector<Record>& records, const std::vector<Entry>& ledger, const Tools& tools) {
   std::string sections;
-  for (const Record& record : records) sections += section_html(record, ledger);
+  const std::string broken = breaks_html(records);
+  for (const Record& record : records) {
+    if (record.experiment->name() != "broken") sections += section_html(record, ledger);
+  }
   const Settings settings = records.empty() ? Settings{} : records.front().settings;
   return page(tools, assets::story(), data_json(records), settings.seed,
               {{"title", "what 1/√d_k does, measured"},
@@ -142,6 +147,7 @@ std::string report(const std::vector<Record>& records, const std::vector<Entry>&
                {"notice", notices_html(tools)},
                {"steps", steps_html(records, ledger)},
                {"playground", playground_html(tools)},
+               {"breaks", broken},
                {"sections", sections},
                {"counts", counts_html(ledger)},
                {"ledger", ledger_html(ledger)}});

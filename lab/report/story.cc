@@ -74,7 +74,7 @@ std::string paragraph(const std::string& text) { return text.empty() ? "" : "<p>
 
 Step growth(const Run& run) {
   return {"growth", "1. Why q·k grows with d_k",
-          "The line through the products climbs with d_k; divided by √d_k it is level.",
+          "Unscaled, the variance of the scores climbs with d_k; divided by √d_k, it stays at 1.",
           R"(<p>Let the components of q and k be independent, with mean 0 and variance 1.</p>
 <ol class="derivation">
 <li><b>One product has mean 0.</b> <span class="formula">E[q<sub>i</sub>k<sub>i</sub>] = E[q<sub>i</sub>]·E[k<sub>i</sub>] = 0·0 = 0</span> because q<sub>i</sub> and k<sub>i</sub> are independent.</li>
@@ -86,8 +86,8 @@ Step growth(const Run& run) {
               paragraph(run.says("Measured at d_k = 64: variance {0:.3g}, and {2:.3g} after the division.",
                                  {"variance.unit.d64.var", "variance.unit.d64.scaled_var"})) +
               paragraph(run.says(
-                  "Each assumption matters. With q = k the mean is {0:.3g} instead of 0, which no factor removes; "
-                  "under GPT-2's initialisation the scaled variance is {2:.2g}, not 1.",
+                  "The assumptions matter: with q = k the mean is {0:.3g} instead of 0, and no factor removes it; with "
+                  "GPT-2’s initialisation the scaled variance is {2:.2g}, not 1.",
                   {"variance.same.d64.mean", "variance.init.gpt2.d64.scaled_var"})),
           chart_html(run, "variance-law", "The points are measured, the dashed lines are the derivation.")};
 }
@@ -95,15 +95,15 @@ Step growth(const Run& run) {
 Step softmax(const Run& run) {
   return {
       "softmax-step", "2. What softmax makes of it",
-      "The same queries and keys twice: unscaled, most rows are one dark cell.",
-      R"(<p>Softmax turns differences into ratios: p<sub>i</sub> / p<sub>j</sub> = e<sup>s<sub>i</sub> − s<sub>j</sub></sup>. A lead of 1 is a factor of 2.7; a lead of 8, one standard deviation at d_k = 64, a factor of 2981.</p>
+      "The same queries and keys, twice. Unscaled, most rows are a single dark cell.",
+      R"(<p>Softmax turns differences into ratios: <span class="nowrap">p<sub>i</sub> / p<sub>j</sub> = e<sup>s<sub>i</sub> − s<sub>j</sub></sup></span>. A lead of 1 is a factor of 2.7; a lead of 8, one standard deviation at d_k = 64, a factor of 2,981.</p>
 <p>So the spread of the scores decides how many keys a row can listen to. Move d_k: unscaled rows collapse as it grows, scaled rows stay as they are.</p>
 )" +
           paragraph(run.says(
-              "At d_k = 64 with 64 keys the median row gives {1:.0f} % to a single key, and {3:.1f} % when the "
-              "scores are divided by √d_k.",
+              "At d_k = 64, with 64 keys, the median row gives {1:.0f} % to a single key; with the scores divided by "
+              "√d_k, {3:.1f} %.",
               {"saturation.raw.d64.n64.median", "saturation.scaled.d64.n64.median"})) +
-          paragraph(run.says("Not every row is lost: {1:.0f} % give more than 99 % to one key.",
+          paragraph(run.says("Not every row goes that far: {1:.0f} % of them give more than 99 % to one key.",
                              {"saturation.raw.d64.n64.share"})),
       "<div class=\"live maps-figure\" id=\"maps\"></div>\n"};
 }
@@ -112,7 +112,7 @@ Step gradient(const Run& run) {
   return {
       "gradient-step", "3. What that does to the gradient",
       "Towards the upper right, with many dimensions and few keys, more and more rows pass nothing on.",
-      R"(<p>The derivative of a weight with respect to a score is p<sub>i</sub>(δ<sub>ij</sub> − p<sub>j</sub>). With p = (1, 0, 0, …) every one of these is 0: the row is certain, and no error can tell it otherwise.</p>
+      R"(<p>The derivative of a weight with respect to a score is <span class="nowrap">p<sub>i</sub>(δ<sub>ij</sub> − p<sub>j</sub>)</span>. With p = (1, 0, 0, …) every one of these is 0: the row is certain, and no error can tell it otherwise.</p>
 )" +
           paragraph(run.says(
               "Of unscaled rows with 64 keys, {1:.0f} % at d_k = 64 and {3:.0f} % at d_k = 256 pass on less than a "
@@ -130,12 +130,12 @@ Step gradient(const Run& run) {
 Step training(const Run& run) {
   return {
       "training-step", "4. What that does to training",
-      "Both curves arrive; the unscaled one later, although each model has its own best learning rate.",
+      "Both get there, the unscaled one later, although each was given its own best learning rate.",
       paragraph(
-          "A small transformer learns to look values up, once with the scaling and once without. Learning rates were "
+          "A small transformer learns to look up values, once with the scaling and once without. The learning rate was "
           "chosen for each separately, so that neither is judged by the other’s.") +
           paragraph(run.says(
-              "Without the scaling it needs {0:.1f} times the steps at d_k = 4, {2:.1f} at 16 and {4:.1f} at 64.",
+              "Without the scaling it needs {0:.1f} times as many steps at d_k = 4, {2:.1f} at 16 and {4:.1f} at 64.",
               {"ablation.raw.d4.slower", "ablation.raw.d16.slower", "ablation.raw.d64.slower"})) +
           paragraph(run.says("And it tolerates less: its best learning rate at d_k = 64 is {0:.2g}, against {2:.2g}.",
                              {"ablation.raw.d64.lr", "ablation.scaled.d64.lr"})) +
@@ -143,12 +143,12 @@ Step training(const Run& run) {
               run.says("In the end it gets {1:.0f} % right (scaled {3:.0f} %): on this task the scaling buys speed and "
                        "room for the learning rate, not a model that would otherwise be impossible.",
                        {"ablation.raw.d64.accuracy", "ablation.scaled.d64.accuracy"})) +
-          paragraph(
-              run.says("Where steps are limited, later means worse: with one budget for all, a translation model ends "
-                       "at {0:.0f} "
-                       "BLEU without the scaling and {2:.0f} with it at d_k = 64, at {4:.0f} and {6:.0f} at d_k = 256.",
-                       {"translate.dot-64.bleu", "translate.scaled-64.bleu", "translate.dot-256.bleu",
-                        "translate.scaled-256.bleu"})),
+          paragraph(run.says(
+              "Where steps are limited, later means worse: with the same budget for all, a translation model ends "
+              "at {0:.0f} BLEU without the scaling and {2:.0f} with it at d_k = 64, at {4:.0f} and {6:.0f} at "
+              "d_k = 256.",
+              {"translate.dot-64.bleu", "translate.scaled-64.bleu", "translate.dot-256.bleu",
+               "translate.scaled-256.bleu"})),
       chart_html(run, "ablation-loss-d64", "Loss at d_k = 64; the bands are the spread over seeds.")};
 }
 
@@ -157,8 +157,7 @@ Step alternatives(const Run& run) {
     return text.empty() ? "" : fmt::format("<dt>{}</dt><dd>{}</dd>\n", name, text);
   };
   return {
-      "alternatives", "5. What else could be done",
-      "Every temperature near √d_k trains; none of these curves falls far behind.",
+      "alternatives", "5. What else could be done", "All of these scales train in the end; some take longer to start.",
       "<dl class=\"alternatives\">\n" +
           item("A temperature τ",
                run.says("One number instead of √d_k. Learned, it ends at {0:.2f} times the sharpness of 1/√d_k.",
@@ -189,8 +188,8 @@ Step alternatives(const Run& run) {
 Step documents(const std::vector<Entry>& ledger) {
   return {
       "documents", "6. Where the documents are right and wrong",
-      "The derivation holds everywhere; what is said about training and about “vanishing” often does not.",
-      R"(<p>Five documents explain the scaling. Each of their claims was turned into a measurement and a criterion before it was judged. A bar is a document, its parts are its claims.</p>
+      "The derivation holds up; what is said about training and vanishing gradients often does not.",
+      R"(<p>Five documents explain the scaling. Each of their claims was turned into a measurement and a criterion before it was judged. There is one bar per document; its parts count the claims by verdict.</p>
 <p class="legend-line"><span class="verdict holds">holds</span> <span class="verdict holds-if">holds under a condition</span> <span class="verdict fails">does not hold</span> <span class="verdict undecided">undecided</span></p>
 <p>Every verdict, with its evidence, is <a href="#claims">at the end</a>.</p>
 )",
@@ -204,22 +203,20 @@ std::string answer_html(const std::vector<Record>& records) {
   const auto either = [](std::string measured, const char* otherwise) {
     return measured.empty() ? std::string(otherwise) : measured;
   };
-  return either(run.says("A score q·k is a sum of d_k products, so its spread grows as √d_k: at d_k = 64 its standard "
-                         "deviation "
-                         "is {0:.2f}.",
+  return either(run.says("A score q·k adds up d_k products, so its spread grows like √d_k: at d_k = 64 scores have a "
+                         "standard deviation of {0:.2f}.",
                          {"variance.unit.d64.sd"}),
-                "A score q·k is a sum of d_k products, so its spread grows as √d_k.") +
+                "A score q·k adds up d_k products, so its spread grows like √d_k.") +
          " " +
          either(
-             run.says(
-                 "Softmax turns that into a single winner, with {1:.0f} % of a row’s attention on one of 64 keys where "
-                 "division by √d_k leaves {3:.0f} %, and a row that certain learns little.",
-                 {"saturation.raw.d64.n64.median", "saturation.scaled.d64.n64.median"}),
-             "Softmax turns that into a single winner, and what is that certain learns little.") +
+             run.says("Softmax makes a single winner of that: the median row gives {1:.0f} % of its attention to one "
+                      "of 64 keys, where scaled scores give {3:.0f} %, and a row so certain hardly learns.",
+                      {"saturation.raw.d64.n64.median", "saturation.scaled.d64.n64.median"}),
+             "Softmax makes a single winner of that, and a row so certain hardly learns.") +
          " " +
-         either(run.says("Dividing by √d_k brings the variance from {0:.1f} back to {2:.2f}; without it a small "
-                         "transformer takes "
-                         "{4:.1f} times the steps, and a translation model ends at {6:.0f} BLEU instead of {8:.0f}.",
+         either(run.says("Dividing by √d_k brings the variance back from {0:.1f} to {2:.2f}; without it, a small "
+                         "transformer needs {4:.1f} times as many steps, and a translation model ends at {6:.0f} BLEU "
+                         "instead of {8:.0f}.",
                          {"variance.unit.d64.var", "variance.unit.d64.scaled_var", "ablation.raw.d64.slower",
                           "translate.dot-64.bleu", "translate.scaled-64.bleu"}),
                 "Dividing by √d_k keeps the spread the same for every d_k.");

@@ -8,9 +8,10 @@ doing.
     q, k, v = np.random.default_rng(0).standard_normal((3, 1, 8, 128, 64), dtype=np.float32)
     out = keel.attention(q, k, v, causal=True)
 
-`keel.attention`, `keel.attention_backward` and `keel.merge` take NumPy arrays and any CPU array that supports
-DLPack, without a copy. `keel.torch` is the same for PyTorch, with autograd; `keel.transformers` registers it as an
-attention implementation for Hugging Face models. Importing keel needs only NumPy.
+`keel.attention`, its derivatives `keel.attention_backward`, `keel.attention_jvp` and `keel.attention_double_backward`,
+and `keel.merge` take NumPy arrays and any array in CPU or CUDA memory that supports DLPack, without a copy. `keel.torch`
+is the same for PyTorch, with autograd; `keel.transformers` registers it as an attention implementation for Hugging Face
+models. Importing keel needs only NumPy.
 """
 
 try:
@@ -28,18 +29,24 @@ from keel._attention import AttentionResult, HeadStats, RowStats, attention, exp
 from keel._backward import Gradients, attention_backward
 from keel._config import show_config
 from keel._merge import Merged, merge
+from keel._tangents import DoubleGradients, Jvp, Tangents, attention_double_backward, attention_jvp
 
 __version__: str = _core.version
 
 __all__ = [
     "AttentionResult",
+    "DoubleGradients",
     "Gradients",
     "HeadStats",
+    "Jvp",
     "Merged",
     "RowStats",
+    "Tangents",
     "__version__",
     "attention",
     "attention_backward",
+    "attention_double_backward",
+    "attention_jvp",
     "explain",
     "merge",
     "show_config",

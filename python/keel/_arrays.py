@@ -1,4 +1,4 @@
-"""Creates the arrays that a call writes to: NumPy arrays, or tensors for a caller with tensors."""
+"""Creates the arrays that a call writes to: NumPy arrays, or tensors or CuPy arrays for a caller with these."""
 
 from __future__ import annotations
 
@@ -13,20 +13,28 @@ from keel._options import TABLE, refuse_unknown
 
 
 class NumpyMaker:
-    """Results for NumPy arrays, and for those of any other library that supports DLPack."""
+    """Results for NumPy arrays, and for those in CPU memory of any other library that supports DLPack. With CuPy as
+    `library`, for its arrays."""
 
-    def __init__(self, dtype: np.dtype[Any]) -> None:
+    def __init__(self, dtype: np.dtype[Any], library: Any = np) -> None:
         self.dtype = dtype
         self.rows = np.dtype(np.float64 if dtype == np.float64 else np.float32)
+        self.library = library
 
     def empty(self, shape: tuple[int, ...], dtype: Any = None) -> Any:
-        return np.empty(shape, self.dtype if dtype is None else dtype)
+        return self.library.empty(shape, self.dtype if dtype is None else dtype)
 
     def row(self, shape: tuple[int, ...]) -> Any:
-        return np.empty(shape, self.rows)
+        return self.library.empty(shape, self.rows)
 
     def count(self, shape: tuple[int, ...]) -> Any:
-        return np.empty(shape, np.int64)
+        return self.library.empty(shape, np.int64)
+
+    def heads(self, shape: tuple[int, ...]) -> Any:
+        return self.library.empty(shape, np.float64)
+
+    def as_counts(self, numbers: Any) -> Any:
+        return numbers.view(np.int64)
 
     def out_dtype(self, operation: str, dtype: Any) -> Any:
         """The dtype that the caller asked for; TypeError if outputs cannot have it."""
@@ -38,26 +46,35 @@ class NumpyMaker:
 
     def like(self, array: Any, operation: str, name: str) -> Any:
         """For the gradient with respect to `array`."""
-        dtype, shape = _core.describe(operation, name, array)
-        return np.empty(shape, numpy_dtype(dtype))
+        dtype, shape, _ = _core.describe(operation, name, array)
+        return self.library.empty(shape, numpy_dtype(dtype))
 
 
 class TorchMaker:
-    """Results for torch tensors."""
+    """Results for torch tensors, on their device."""
 
-    def __init__(self, torch: Any, dtype: Any) -> None:
+    def __init__(self, torch: Any, dtype: Any, device: Any = None) -> None:
         self.torch = torch
         self.dtype = dtype
+        self.device = device
         self.rows = torch.float64 if dtype == torch.float64 else torch.float32
 
     def empty(self, shape: tuple[int, ...], dtype: Any = None) -> Any:
-        return self.torch.empty(shape, dtype=self.dtype if dtype is None else dtype)
+        return self.torch.empty(shape, dtype=self.dtype if dtype is None else dtype, device=self.device)
 
     def row(self, shape: tuple[int, ...]) -> Any:
-        return self.torch.empty(shape, dtype=self.rows)
+        return self.empty(shape, self.rows)
 
     def count(self, shape: tuple[int, ...]) -> Any:
-        return self.torch.empty(shape, dtype=self.torch.int64)
+        return self.empty(shape, self.torch.int64)
+
+    def heads(self, shape: tuple[int, ...]) -> Any:
+        if self.device.type == "cpu":
+            return np.empty(shape)
+        return self.empty(shape, self.torch.float64)
+
+    def as_counts(self, numbers: Any) -> Any:
+        return numbers.view(np.int64 if isinstance(numbers, np.ndarray) else self.torch.int64)
 
     def out_dtype(self, operation: str, dtype: Any) -> Any:
         if not isinstance(dtype, self.torch.dtype):
@@ -66,7 +83,17 @@ class TorchMaker:
 
     def like(self, array: Any, operation: str, name: str) -> Any:
         _core.describe(operation, name, array)
-        return self.torch.empty(array.shape, dtype=array.dtype)
+        return self.empty(array.shape, array.dtype)
+
+
+class NoMaker:
+    """For arrays on a GPU of a library that Keel cannot make arrays with: refuses to."""
+
+    def __init__(self, error: str) -> None:
+        self.error = error
+
+    def __getattr__(self, _: str) -> Any:
+        raise TypeError(self.error)
 
 
 def check_out_dtype(operation: str, dtype: Any, allowed: tuple[Any, Any]) -> Any:
@@ -88,15 +115,32 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     return dtype
 
 
-def maker_for(operation: str, name: str, array: Any) -> tuple[NumpyMaker | TorchMaker, tuple[int, ...]]:
-    """The maker of the results of a call on `array`, and the shape of `array`. TypeError if it is not an array."""
-    dtype, shape = _core.describe(operation, name, array)
+def maker_for(operation: str, name: str, array: Any, out: Any = None) -> tuple[Any, tuple[int, ...]]:
+    """The maker of the results of a call on `array`, and the shape of `array`. TypeError if it is not an array. If it
+    is on a GPU and Keel cannot make arrays with its library, they are made with that of `out`."""
+    dtype, shape, device = _core.describe(operation, name, array)
     if isinstance(array, np.ndarray):
         return NumpyMaker(array.dtype), tuple(shape)
-    torch = sys.modules.get("torch")
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
     if torch is not None and isinstance(array, torch.Tensor):
-        return TorchMaker(torch, array.dtype), tuple(shape)
-    return NumpyMaker(numpy_dtype(dtype)), tuple(shape)
+        return TorchMaker(torch, array.dtype, array.device), tuple(shape)
+    if device == "cpu":
+        return NumpyMaker(numpy_dtype(dtype)), tuple(shape)
+    if cupy is not None and isinstance(array, cupy.ndarray):
+        return NumpyMaker(numpy_dtype(dtype), cupy), tuple(shape)
+    if out is not None:
+        return maker_for(operation, "out", out)[0], tuple(shape)
+    error = (
+        f"[{operation}] out: expected a torch tensor or a CuPy array, since Keel can make no others on {device}, where "
+        f"{name} is, got {'none' if name != 'out' else type(array).__name__}"
+    )
+    return NoMaker(error), tuple(shape)
+
+
+def stream_of(array: Any) -> Any:
+    """The stream that CuPy works on, for one of its arrays; None for others: the compiled part asks torch itself."""
+    cupy = sys.modules.get("cupy")
+    return cupy.cuda.get_current_stream() if cupy is not None and isinstance(array, cupy.ndarray) else None
 
 
 def check_tensors(operation: str, **arrays: Any) -> None:
@@ -132,9 +176,11 @@ _ARRAYS = {name for name, option in TABLE.items() if option.kind in ("tensor", "
 _INTEGERS = {name for name, option in TABLE.items() if option.kind == "integers"}
 
 
-def prepare(operation: str, options: Any) -> None:
-    """Converts the given options, in place, to what the compiled part takes."""
+def prepare(operation: str, options: Any, first: Any) -> None:
+    """Converts the given options, in place, to what the compiled part takes; `first` is the first array of the call."""
     torch = sys.modules.get("torch")
+    if options.get("stream") is None:
+        options["stream"] = stream_of(first)
     for name, value in options.items():
         if name in _ARRAYS:
             if torch is not None and isinstance(value, torch.Tensor):
@@ -146,11 +192,14 @@ def prepare(operation: str, options: Any) -> None:
 
 
 def integers(operation: str, name: str, values: Any) -> Any:
-    """Lengths or offsets as the library reads them: a list, or an array of int64."""
+    """Lengths or offsets as the library reads them: a list, or an array of int64. What is on a GPU stays there."""
     if values is None or isinstance(values, (list, tuple)):
         return values
-    if type(values).__module__.split(".")[0] == "torch":
-        values = values.detach().cpu().numpy()
+    library = type(values).__module__.split(".")[0]
+    if hasattr(values, "__dlpack_device__") and tuple(values.__dlpack_device__())[0] != 1:
+        return values.long() if library == "torch" and not values.is_floating_point() else values
+    if library == "torch":
+        values = values.detach().numpy()
     array = np.asarray(values)
     if array.dtype.kind not in "iu":
         raise TypeError(f"[{operation}] {name}: expected integers, got {array.dtype}")

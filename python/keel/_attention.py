@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
-import numpy as np
-
 from keel import _core
 from keel._arrays import check_tensors, maker_for, prepare
 from keel._backward import gradient_sources
@@ -14,12 +12,10 @@ from keel._options import ArrayOptions, takes
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-Array = np.ndarray[Any, np.dtype[Any]]
-
 
 class HeadStats(NamedTuple):
-    """Per head, over the rows that see at least one key. Each field is a NumPy array (B, H_q) in float64; for a packed
-    batch, B is the number of entries.
+    """Per head, over the rows that see at least one key. Each field is a NumPy array (B, H_q) in float64, or for arrays
+    on a GPU one of theirs, there; for a packed batch, B is the number of entries.
 
     max_logit            largest score (the one QK-clip watches); -inf when no row sees a key
     mean_entropy         nats
@@ -29,12 +25,12 @@ class HeadStats(NamedTuple):
     rows                 how many rows see a key (int64)
     """
 
-    max_logit: Array
-    mean_entropy: Array
-    min_entropy: Array
-    normalised_entropy: Array
-    saturated: Array
-    rows: Array
+    max_logit: Any
+    mean_entropy: Any
+    min_entropy: Any
+    normalised_entropy: Any
+    saturated: Any
+    rows: Any
 
 
 class RowStats(NamedTuple):
@@ -183,7 +179,9 @@ def attention(
     Shapes: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B, H_kv, N_k, d_v), result (B, H_q, N_q, d_v). B, or B and
     H, may be missing from all three. H_q is a multiple of H_kv. The arrays share one dtype (float64, float32,
     float16 or bfloat16), may have any strides, and are not copied. The result is a torch tensor for torch tensors,
-    else a NumPy array.
+    a CuPy array for CuPy arrays, else a NumPy array. All are on the CPU or all on one CUDA device; lengths and offsets
+    may be on the CPU in any case. Work on a GPU is queued, not waited for; arrays on a GPU of other libraries (JAX's)
+    need `out`, a torch tensor or a CuPy array.
 
     mask       (B, H_q, N_q, N_k), any dimension 1 or missing from the left: bool, True = attend; or numbers that are
                added to the scores, -inf = hidden
@@ -202,6 +200,8 @@ def attention(
     out        where to write the result: an array of q's dtype, or float32 for 16-bit inputs
     out_dtype  the dtype of a new result, by the same rule: float32 for partial results that are to be merged
     threads    at most this many; None for all that the machine has
+    stream     on a GPU: the stream to work on, of torch or CuPy, or its number; by default the current one of the
+               library of q, if that is torch or CuPy, else CUDA's default stream
     saturation_threshold   the weight above which a row counts as saturated in return_stats
     key_sum_rows   sum key_sums over this many last rows of each entry; 0 for all rows
 
@@ -214,15 +214,15 @@ def attention(
            [0.36, 0.64, 0.  ],
            [0.26, 0.26, 0.47]], dtype=float32)
     """
-    maker, q_shape = maker_for("attention", "q", q)
+    maker, q_shape = maker_for("attention", "q", q, out)
     check_tensors("attention", q=q, k=k, v=v)
-    prepare("attention", options)
+    prepare("attention", options, q)
     if out is not None and out_dtype is not None:
         raise ValueError(
             f"[attention] out_dtype: expected None together with out, which has a dtype, got {out_dtype!r}"
         )
     if out is None:
-        _, v_shape = _core.describe("attention", "v", v)
+        _, v_shape, _ = _core.describe("attention", "v", v)
         dtype = None if out_dtype is None else maker.out_dtype("attention", out_dtype)
         out = maker.empty(q_shape[:-1] + tuple(v_shape[-1:]), dtype)
     rows = q_shape[:-1]
@@ -230,7 +230,7 @@ def attention(
     if return_lse:
         outputs["lse"] = maker.row(rows)
     if return_weights or return_key_sums:
-        _, k_shape = _core.describe("attention", "k", k)
+        _, k_shape, _ = _core.describe("attention", "k", k)
         keys = tuple(k_shape[-2:-1])
         if return_weights:
             outputs["weights"] = maker.empty(rows + keys)
@@ -238,15 +238,15 @@ def attention(
             outputs["key_sums"] = maker.row(rows[:-1] + keys)
     if return_stats:
         outputs |= {name: new_statistic(maker, name, rows) for name in STATISTICS}
-        outputs["heads"] = _new_heads(q_shape, options.get("q_offsets"))
+        outputs["heads"] = _new_heads(maker, q_shape, options.get("q_offsets"))
     settings = {"saturation_threshold": saturation_threshold, "key_sum_rows": key_sum_rows}
     _core.attention(q, k, v, out, options, outputs | settings)
     if not outputs:
         return out
     stats = None
     if return_stats:
-        *means, rows_seen = np.moveaxis(outputs["heads"], -1, 0)
-        heads = HeadStats._make([*means, rows_seen.view(np.int64)])
+        *means, rows_seen = (outputs["heads"][..., i] for i in range(len(HeadStats._fields)))
+        heads = HeadStats._make([*means, maker.as_counts(rows_seen)])
         stats = RowStats._make([*(outputs[name] for name in STATISTICS), heads])
     return AttentionResult(out, outputs.get("lse"), outputs.get("weights"), stats, outputs.get("key_sums"))
 
@@ -256,11 +256,11 @@ def new_statistic(maker: Any, name: str, rows: tuple[int, ...]) -> Any:
     return maker.count(rows) if name in COUNTS else maker.row(rows)
 
 
-def _new_heads(q_shape: tuple[int, ...], offsets: Any) -> Array:
+def _new_heads(maker: Any, q_shape: tuple[int, ...], offsets: Any) -> Any:
     """Memory for HeadStats, per entry (of the packed batch, where there are offsets) and head."""
     batch, heads, *_ = (1,) * (4 - len(q_shape)) + q_shape
     entries = batch if offsets is None else max(len(offsets) - 1, 0)
-    return np.empty((entries, heads, len(HeadStats._fields)))
+    return maker.heads((entries, heads, len(HeadStats._fields)))
 
 
 @takes(ArrayOptions)
@@ -276,8 +276,8 @@ def explain(q: Any, k: Any, v: Any, *, want: tuple[str, ...] | None = None, **op
     backend ...
     """
     if want is None:
-        prepare("attention", options)
+        prepare("attention", options, q)
         return _core.explain(q, k, v, options)
-    prepare("attention_backward", options)
+    prepare("attention_backward", options, q)
     gradient_sources("attention_backward", want, (q, k, v), options)
     return _core.explain_backward(q, k, v, options, list(want))

@@ -28,14 +28,17 @@ OF_TENSORS = ("dq", "dk", "dv")
 OF_OPTIONS = tuple(name for name in Gradients._fields if name not in OF_TENSORS)
 
 
-def gradient_sources(operation: str, want: Any, tensors: tuple[Any, Any, Any], options: Any) -> dict[str, Any]:
-    """What each gradient is taken with respect to; None for the scale that is the default."""
+def gradient_sources(
+    operation: str, want: Any, tensors: tuple[Any, Any, Any], options: Any, names: tuple[str, ...] = Gradients._fields
+) -> dict[str, Any]:
+    """What each gradient is taken with respect to; None for the scale that is the default. `names` are all that may be
+    wanted."""
     if isinstance(want, str) or not isinstance(want, Iterable):
         raise TypeError(f"[{operation}] want: expected a sequence of names, got {want!r}")
     sources: dict[str, Any] = {}
     for gradient in want:
         if gradient not in Gradients._fields:
-            known = ", ".join(Gradients._fields)
+            known = ", ".join(names)
             raise ValueError(f"[{operation}] want: expected names from {known}, got {gradient!r}")
         source = dict(zip(OF_TENSORS, tensors)).get(gradient)
         if source is None:
@@ -83,9 +86,9 @@ def attention_backward(
     (1, 2, 5, 8)
     """
     operation = "attention_backward"
-    maker, _ = maker_for(operation, "q", q)
+    maker, _ = maker_for(operation, "q", q, out)
     check_tensors(operation, q=q, k=k, v=v, out=out, lse=lse, dout=dout, dlse=dlse)
-    prepare(operation, options)
+    prepare(operation, options, q)
     if into is None:
         if accumulate:
             raise ValueError(f"[{operation}] accumulate: expected arrays to add to (into), got none")
@@ -102,8 +105,9 @@ def attention_backward(
 
 
 def _make(maker: Any, operation: str, sources: dict[str, Any]) -> Gradients:
-    made = {}
-    for gradient, source in sources.items():
-        is_number = source is None or isinstance(source, (int, float))  # a scale
-        made[gradient] = maker.row(()) if is_number else maker.like(source, operation, gradient[1:])
-    return Gradients(**made)
+    return Gradients(**{name: make_gradient(maker, operation, name, source) for name, source in sources.items()})
+
+
+def make_gradient(maker: Any, operation: str, gradient: str, source: Any) -> Any:
+    is_number = source is None or isinstance(source, (int, float))  # a scale
+    return maker.row(()) if is_number else maker.like(source, operation, gradient[1:])

@@ -25,6 +25,23 @@ def attention_backward(
 ) -> None:
     """Writes the gradients to the arrays of the dict `gradients`."""
 
+def attention_jvp(
+    q: object,
+    k: object,
+    v: object,
+    out: object,
+    lse: object,
+    options: Mapping[str, Any],
+    tangents: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+) -> None:
+    """Writes the derivatives along the dict `tangents` to the arrays of the dict `outputs`."""
+
+def attention_double_backward(
+    inputs: tuple[Any, ...], options: Mapping[str, Any], tangents: Mapping[str, Any], gradients: Mapping[str, Any]
+) -> None:
+    """Writes the gradients of attention_backward of `inputs` to the arrays of the dict `gradients`."""
+
 def explain(q: object, k: object, v: object, options: Mapping[str, Any]) -> str:
     """How attention would serve the call."""
 
@@ -34,11 +51,16 @@ def explain_backward(q: object, k: object, v: object, options: Mapping[str, Any]
 def use_team(run: int, size: int) -> None:
     """Computes on the threads of an OpenMP library, given two of its functions."""
 
-def merge(parts: Sequence[Mapping[str, Any]], out: object, outputs: Mapping[str, Any], threads: int | None) -> None:
+def merge(
+    parts: Sequence[Mapping[str, Any]], out: object, outputs: Mapping[str, Any], options: Mapping[str, Any]
+) -> None:
     """Joins parts, dicts of results over disjoint sets of keys, into out and the dict `outputs`."""
 
-def describe(operation: str, name: str, array: object) -> tuple[str, list[int]]:
-    """The dtype and the shape of an array."""
+def describe(operation: str, name: str, array: object) -> tuple[str, list[int], str]:
+    """The dtype, the shape and the device of an array."""
+
+def cuda_refusal(index: int) -> str:
+    """Why arrays on this CUDA device cannot be served; an empty string where they can."""
 
 def ring_attention(
     transport: object,

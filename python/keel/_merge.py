@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple, overload
 
 from keel import _core
-from keel._arrays import check_tensors, maker_for
+from keel._arrays import check_tensors, maker_for, stream_of
 from keel._attention import STATISTICS, AttentionResult, RowStats, new_statistic
 
 
@@ -19,18 +19,28 @@ class Merged(NamedTuple):
 
 @overload
 def merge(
-    parts: Sequence[Any], *, return_stats: Literal[False] = False, out: Any = None, threads: int | None = None
+    parts: Sequence[Any],
+    *,
+    return_stats: Literal[False] = False,
+    out: Any = None,
+    threads: int | None = None,
+    stream: Any = None,
 ) -> Merged: ...
 @overload
 def merge(
-    parts: Sequence[Any], *, return_stats: Literal[True], out: Any = None, threads: int | None = None
+    parts: Sequence[Any],
+    *,
+    return_stats: Literal[True],
+    out: Any = None,
+    threads: int | None = None,
+    stream: Any = None,
 ) -> AttentionResult: ...
 @overload
 def merge(
-    parts: Sequence[Any], *, return_stats: bool, out: Any = None, threads: int | None = None
+    parts: Sequence[Any], *, return_stats: bool, out: Any = None, threads: int | None = None, stream: Any = None
 ) -> Merged | AttentionResult: ...
 def merge(
-    parts: Sequence[Any], *, return_stats: bool = False, out: Any = None, threads: int | None = None
+    parts: Sequence[Any], *, return_stats: bool = False, out: Any = None, threads: int | None = None, stream: Any = None
 ) -> Merged | AttentionResult:
     """Joins attention of the same queries over disjoint sets of keys into attention over all of them, exactly.
 
@@ -41,6 +51,7 @@ def merge(
     out            where to write: an array for the output, or (out, lse), or what this or `keel.attention` returned.
                    It may itself be a part, which is then updated in place
     threads        at most this many; None for all that the machine has
+    stream         on a GPU: as in `keel.attention`; by default that of the library of the first part
 
     Returns Merged(out, lse), or an AttentionResult when return_stats asks for it.
 
@@ -56,15 +67,17 @@ def merge(
     given = [_arrays_of(f"parts[{i}]", part) for i, part in enumerate(parts)]
     if not given:
         raise ValueError("[merge] parts: expected at least one, got none")
-    maker, shape = maker_for("merge", "parts[0].out", given[0]["out"])
     to = _arrays_of("out", out) if isinstance(out, (tuple, list)) else {"out": out}
+    first = given[0]["out"]
+    maker, shape = maker_for("merge", "parts[0].out", first, to["out"])
     check_tensors("merge", out=to["out"])
     merged = maker.empty(shape) if to["out"] is None else to["out"]
     outputs = {}
     for name in ("lse", *(STATISTICS if return_stats else ())):
         array = to.get(name)
         outputs[name] = new_statistic(maker, name, shape[:-1]) if array is None else array
-    _core.merge(given, merged, outputs, threads)
+    settings = {"threads": threads, "stream": stream_of(first) if stream is None else stream}
+    _core.merge(given, merged, outputs, settings)
     if not return_stats:
         return Merged(merged, outputs["lse"])
     stats = RowStats._make([*(outputs[name] for name in STATISTICS), None])

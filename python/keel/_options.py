@@ -13,7 +13,8 @@ from typing import Annotated, Any, TypedDict, TypeVar
 
 @dataclass(frozen=True)
 class Option:
-    """kind       "tensor", "number", "number or tensor", "causal", "window", "origin", "integers", "seed" or "threads"
+    """kind       "tensor", "number", "number or tensor", "causal", "window", "origin", "integers", "seed", "threads" or
+               "stream"
     gradient   the name of the gradient with respect to it
     default    what is meant where it is left out
     """
@@ -47,6 +48,7 @@ class ArrayOptions(Options, total=False):
 
     seed: Annotated[int, Option("seed", default=0)]
     threads: Annotated[int | None, Option("threads")]
+    stream: Annotated[Any, Option("stream")]
 
 
 TABLE: dict[str, Option] = {name: hint.__metadata__[0] for name, hint in ArrayOptions.__annotations__.items()}

@@ -37,9 +37,26 @@ std::string name_of(const dlpack::Device& device) {
   return std::string(name) + ":" + std::to_string(device.index);
 }
 
-bool on_cpu(const dlpack::Device& device) {
-  return device.type == dlpack::kCpu || device.type == dlpack::kCudaHost || device.type == dlpack::kRocmHost;
+// The library's device for DLPack's; nothing if it has none.
+std::optional<Device> device_of(const dlpack::Device& device) {
+  switch (device.type) {
+    case dlpack::kCpu:
+    case dlpack::kCudaHost:
+    case dlpack::kRocmHost:
+      return Device{};
+    case dlpack::kCuda:
+    case dlpack::kCudaManaged:
+      return Device{DeviceKind::cuda, device.index};
+    default:
+      return {};
+  }
 }
+
+std::string name_of(const Device& device) {
+  return device == Device{} ? "the CPU" : "cuda:" + std::to_string(device.index);
+}
+
+constexpr const char* kMemory = "expected memory of the CPU or of a CUDA device, got ";
 
 constexpr const char* kDtypes = "expected dtype f64, f32, f16, bf16, bool or i64, got ";
 
@@ -132,9 +149,9 @@ void Place::value_error(const std::string& text) const {
 
 // Delegates to the default constructor, so that the destructor releases what was borrowed if the object is then
 // refused.
-Array::Array(Place place, nb::handle object, Access access) : Array() {
+Array::Array(Place place, nb::handle object, Access access, void* stream) : Array() {
   place_ = place;
-  if (borrow_by_exchange(object) || borrow_buffer(object, access) || borrow_capsule(object, access)) return;
+  if (borrow_by_exchange(object) || borrow_buffer(object, access) || borrow_capsule(object, access, stream)) return;
   place.type_error("expected a NumPy array, a torch tensor or an object with __dlpack__, got " + type_of(object));
 }
 
@@ -151,7 +168,15 @@ bool Array::borrow_by_exchange(nb::handle object) {
     place_.type_error("expected a dense array, got one that cannot be read: " + take_python_error());
   }
   take(tensor);
+  exchange_ = exchange;
   return true;
+}
+
+void* Array::current_stream() const {
+  void* stream = nullptr;
+  if (device_.kind != DeviceKind::cuda || exchange_ == nullptr || exchange_->stream == nullptr) return stream;
+  if (exchange_->stream(dlpack::kCuda, device_.index, &stream) != 0) throw nb::python_error();
+  return stream;
 }
 
 bool Array::borrow_buffer(nb::handle object, Access access) {
@@ -193,7 +218,7 @@ bool Array::borrow_buffer(nb::handle object, Access access) {
   return true;
 }
 
-bool Array::borrow_capsule(nb::handle object, Access access) {
+bool Array::borrow_capsule(nb::handle object, Access access, void* stream) {
   if (!nb::hasattr(object, "__dlpack__") || !nb::hasattr(object, "__dlpack_device__")) return false;
   dlpack::Device where{};
   const nb::object device = object.attr("__dlpack_device__")();
@@ -201,14 +226,20 @@ bool Array::borrow_capsule(nb::handle object, Access access) {
       !nb::try_cast(device[1], where.index)) {
     place_.type_error(std::string("expected a DLPack device (type, index), got ") + nb::repr(device).c_str());
   }
-  if (!on_cpu(where)) place_.type_error("expected CPU memory, got " + name_of(where));
+  const std::optional<Device> known = device_of(where);
+  if (!known) place_.type_error(kMemory + name_of(where));
 
+  nb::dict arguments;
+  if (known->kind == DeviceKind::cuda) {
+    const auto number = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(stream));
+    arguments["stream"] = number == 0 ? dlpack::kDefaultStream : number;
+  }
   nb::object capsule;
   try {
-    capsule = object.attr("__dlpack__")(nb::arg("max_version") = nb::make_tuple(1, 0));
+    capsule = object.attr("__dlpack__")(nb::arg("max_version") = nb::make_tuple(1, 0), **arguments);
   } catch (nb::python_error& error) {
     if (!error.matches(PyExc_TypeError)) throw;
-    capsule = object.attr("__dlpack__")();  // predates max_version
+    capsule = object.attr("__dlpack__")(**arguments);  // predates max_version
   }
   if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
     const auto* managed =
@@ -228,13 +259,18 @@ bool Array::borrow_capsule(nb::handle object, Access access) {
   } else {
     place_.type_error("expected a DLPack capsule, got " + type_of(capsule));
   }
+  if (device_ != *known) {
+    place_.type_error("expected memory of " + name_of(*known) + " as announced, got that of " + name_of(device_));
+  }
   // The capsule keeps its name, so its own destructor gives the memory back.
   capsule_ = capsule.release().ptr();
   return true;
 }
 
 void Array::take(const dlpack::Tensor& tensor) {
-  if (!on_cpu(tensor.device)) place_.type_error("expected CPU memory, got " + name_of(tensor.device));
+  const std::optional<Device> device = device_of(tensor.device);
+  if (!device) place_.type_error(kMemory + name_of(tensor.device));
+  device_ = *device;
   const std::optional<DType> dtype = dtype_of(tensor.dtype);
   if (!dtype) place_.type_error(kDtypes + name_of(tensor.dtype));
   dtype_ = *dtype;

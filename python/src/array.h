@@ -31,12 +31,16 @@ class Array {
   static constexpr int kMaxRank = 8;
 
   Array() = default;
-  Array(Place place, nb::handle object, Access access = Access::read);
+  // What another library is still writing is ordered before later work on `stream`, a cudaStream_t, by that library;
+  // what is torch's must already be.
+  Array(Place place, nb::handle object, Access access = Access::read, void* stream = nullptr);
   ~Array();
   Array(const Array&) = delete;
   Array& operator=(const Array&) = delete;
 
   DType dtype() const { return dtype_; }
+  Device device() const { return device_; }
+  void* current_stream() const;  // of the array's library on its device; null for the default one
   int rank() const { return rank_; }
   std::int64_t size(int dimension) const { return shape_[dimension]; }
 
@@ -44,7 +48,7 @@ class Array {
   template <std::size_t Rank>
   BasicView<Rank, void*> view(int least = 0) const {
     check_rank(least, static_cast<int>(Rank));
-    BasicView<Rank, void*> view{data_, dtype_, {}, {}};
+    BasicView<Rank, void*> view{data_, dtype_, {}, {}, device_};
     const int missing = static_cast<int>(Rank) - rank_;
     for (int i = 0; i < static_cast<int>(Rank); ++i) {
       view.shape[i] = i < missing ? 1 : shape_[i - missing];
@@ -56,7 +60,7 @@ class Array {
  private:
   bool borrow_by_exchange(nb::handle object);
   bool borrow_buffer(nb::handle object, Access access);
-  bool borrow_capsule(nb::handle object, Access access);
+  bool borrow_capsule(nb::handle object, Access access, void* stream);
   void take(const dlpack::Tensor& tensor);
   template <class Size>
   void take(void* data, int rank, const Size* shape, const Size* strides);
@@ -65,6 +69,8 @@ class Array {
   Place place_{"", ""};
   void* data_ = nullptr;
   DType dtype_ = DType::f32;
+  Device device_{};
+  const dlpack::Exchange* exchange_ = nullptr;  // where the library has one
   int rank_ = 0;
   std::array<std::int64_t, kMaxRank> shape_{}, strides_{};
   Py_buffer buffer_{};           // to be released if obj is set

@@ -12,6 +12,8 @@ struct Device {
   std::int32_t index;
 };
 constexpr std::int32_t kCpu = 1, kCudaHost = 3, kRocmHost = 11;  // memory that the CPU can read
+constexpr std::int32_t kCuda = 2, kCudaManaged = 13;
+constexpr std::int64_t kDefaultStream = 1;  // CUDA's, as an argument of __dlpack__
 
 struct DataType {
   std::uint8_t code;
@@ -63,7 +65,7 @@ struct Exchange {  // capsule "dlpack_exchange_api"
   void* from_object;
   int (*to_object)(ManagedVersioned* tensor, void** out);  // takes the tensor over
   int (*borrow)(void* object, Tensor* out);  // fills `out` for as long as the object lives; −1 with a Python error set
-  void* stream;
+  int (*stream)(std::int32_t device_type, std::int32_t index, void** out);  // on which the library works
 };
 
 }  // namespace keel::python::dlpack

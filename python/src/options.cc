@@ -187,9 +187,27 @@ void read_threads(Arguments& arguments, const char* name, nb::handle object, Opt
   options.threads = static_cast<int>(threads);
 }
 
+// A cudaStream_t: its number, or an object that knows it.
+std::optional<void*> read_stream(Place place, nb::handle object) {
+  if (object.is_none()) return {};
+  nb::object number = nb::borrow(object);
+  if (nb::hasattr(object, "__cuda_stream__")) {
+    number = object.attr("__cuda_stream__")()[1];  // (version, cudaStream_t)
+  } else if (nb::hasattr(object, "cuda_stream")) {
+    number = object.attr("cuda_stream");  // torch's
+  } else if (nb::hasattr(object, "ptr")) {
+    number = object.attr("ptr");  // CuPy's
+  }
+  if (!is_integer(number)) place.type_error("expected a CUDA stream or its number, got " + text_of(object));
+  return reinterpret_cast<void*>(static_cast<std::uintptr_t>(read_integer(place, number)));
+}
+
 // An array (entries, H_q, 6) of 64-bit numbers, whose memory holds entries × H_q statistics.
 void read_heads(Arguments& arguments, const char* name, nb::handle object, Outputs& outputs) {
   const MutableRowView view = arguments.view<3>(name, object, Access::write, 3);
+  if (view.device != arguments.device()) {
+    arguments.place(name).value_error("expected an array on the device of the others, got one on another");
+  }
   static_assert(sizeof(HeadStatistics) == 6 * sizeof(double));
   outputs.heads = {static_cast<HeadStatistics*>(view.data), static_cast<std::size_t>(view.shape[0] * view.shape[1])};
 }
@@ -198,9 +216,16 @@ void read_key_sum_rows(Arguments& arguments, const char* name, nb::handle object
   outputs.key_sum_rows = read_integer(arguments.place(name), object);
 }
 
-void read_accumulate(Arguments& arguments, const char* name, nb::handle object, Gradients& gradients) {
+template <class Results>
+void read_accumulate(Arguments& arguments, const char* name, nb::handle object, Results& results) {
   if (!PyBool_Check(object.ptr())) arguments.place(name).type_error("expected True or False, got " + text_of(object));
-  gradients.accumulate = object.ptr() == Py_True;
+  results.accumulate = object.ptr() == Py_True;
+}
+
+// One of Gradients, which DoubleGradients holds.
+template <auto Member, int Least>
+void gradient_into(Arguments& arguments, const char* name, nb::handle object, DoubleGradients& target) {
+  kView<Member, Least>(arguments, name, object, target.gradients);
 }
 
 // The options of keel/_options.py, the gradients, what a call reports and the parts of a merge, as the library has
@@ -223,6 +248,7 @@ constexpr Row<Options> kOptions[] = {
     {"q_offsets", list_into<&Options::q_offsets>},
     {"k_offsets", list_into<&Options::k_offsets>},
     {"threads", read_threads},
+    {"stream", [](Arguments&, const char*, nb::handle, Options&) {}},  // read before the arrays
 };
 
 constexpr Row<Outputs> kOutputs[] = {
@@ -253,23 +279,58 @@ constexpr Row<Gradients> kGradients[] = {
     {"dq", kView<&Gradients::dq, 2>},      {"dk", kView<&Gradients::dk, 2>},
     {"dv", kView<&Gradients::dv, 2>},      {"dbias", kView<&Gradients::dbias>},
     {"dscale", kView<&Gradients::dscale>}, {"dsinks", kView<&Gradients::dsinks, 1>},
-    {"accumulate", read_accumulate},
+    {"accumulate", read_accumulate<Gradients>},
+};
+
+constexpr Row<Tangents> kTangents[] = {
+    {"tq", kView<&Tangents::tq, 2>},      {"tk", kView<&Tangents::tk, 2>},
+    {"tv", kView<&Tangents::tv, 2>},      {"tbias", kView<&Tangents::tbias>},
+    {"tscale", kView<&Tangents::tscale>}, {"tsinks", kView<&Tangents::tsinks, 1>},
+};
+
+constexpr Row<JvpOutputs> kJvpOutputs[] = {
+    {"tout", kView<&JvpOutputs::tout, 2>},
+    {"tlse", kView<&JvpOutputs::tlse, 1>},
+    {"accumulate", read_accumulate<JvpOutputs>},
+};
+
+constexpr Row<DoubleGradients> kDoubleGradients[] = {
+    {"dq", gradient_into<&Gradients::dq, 2>},
+    {"dk", gradient_into<&Gradients::dk, 2>},
+    {"dv", gradient_into<&Gradients::dv, 2>},
+    {"dbias", gradient_into<&Gradients::dbias, 0>},
+    {"dscale", gradient_into<&Gradients::dscale, 0>},
+    {"dsinks", gradient_into<&Gradients::dsinks, 1>},
+    {"ddout", kView<&DoubleGradients::ddout, 2>},
+    {"ddlse", kView<&DoubleGradients::ddlse, 1>},
 };
 
 }  // namespace
 
-std::span<const std::int64_t> Arguments::list(const char* name, nb::handle object) {
+Arguments::Arguments(const char* operation, nb::dict options) : Arguments(operation) {
+  if (options.contains("stream")) stream_ = read_stream(place("stream"), options["stream"]);
+}
+
+Array& Arguments::array(const char* name, nb::handle object, Access access) {
+  Array& made = arrays_.emplace_front(place(name), object, access, stream());
+  if (!device_) device_ = made.device();
+  if (!stream_) stream_ = made.current_stream();
+  return made;
+}
+
+ListView Arguments::list(const char* name, nb::handle object) {
   if (object.is_none()) return {};
   std::vector<std::int64_t>& values = lists_.emplace_front();
   if (PyList_Check(object.ptr()) || PyTuple_Check(object.ptr())) {
     for (const nb::handle value : nb::borrow(object)) values.push_back(read_integer(place(name), value));
   } else {
-    const Array& array = arrays_.emplace_front(place(name), object);
+    const Array& array = this->array(name, object);
     if (array.dtype() != DType::i64) {
       place(name).type_error(std::string("expected dtype i64, got ") + name_of(array.dtype()));
     }
     if (array.rank() != 1) place(name).value_error("expected 1 dimension, got " + std::to_string(array.rank()));
-    const auto view = array.view<1>();
+    const BasicView<1, const void*> view = array.view<1>();
+    if (view.device != Device{} && view.shape[0] > 0) return view;
     for (std::int64_t i = 0; i < view.shape[0]; ++i) {
       values.push_back(static_cast<const std::int64_t*>(view.data)[i * view.strides[0]]);
     }
@@ -279,9 +340,16 @@ std::span<const std::int64_t> Arguments::list(const char* name, nb::handle objec
   return values;
 }
 
-Options Arguments::options(nb::dict given) { return read(*this, kOptions, given); }
+Options Arguments::options(nb::dict given) {
+  Options options = read(*this, kOptions, given);
+  options.stream = stream();
+  return options;
+}
 Outputs Arguments::outputs(nb::dict given) { return read(*this, kOutputs, given); }
 Gradients Arguments::gradients(nb::dict given) { return read(*this, kGradients, given); }
+Tangents Arguments::tangents(nb::dict given) { return read(*this, kTangents, given); }
+JvpOutputs Arguments::jvp_outputs(nb::dict given) { return read(*this, kJvpOutputs, given); }
+DoubleGradients Arguments::double_gradients(nb::dict given) { return read(*this, kDoubleGradients, given); }
 Partial Arguments::partial(nb::dict given, const std::string& prefix) { return read(*this, kPartial, given, prefix); }
 
 std::vector<std::string> option_names() {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <forward_list>
 #include <memory_resource>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,12 +15,14 @@ namespace keel::python {
 // The arguments of one call. Borrows its arrays and keeps them until it ends.
 class Arguments {
  public:
+  // On a GPU the call works on the stream that the dict `options` names, or on that of the library of the first array.
   explicit Arguments(const char* operation) : operation_(operation) {}
+  Arguments(const char* operation, nb::dict options);
 
   // An array of at least `least` dimensions as a view of `Rank`.
   template <std::size_t Rank>
   BasicView<Rank, void*> view(const char* name, nb::handle object, Access access, int least) {
-    return arrays_.emplace_front(Place{operation_, name}, object, access).template view<Rank>(least);
+    return array(name, object, access).template view<Rank>(least);
   }
   // The same, or None.
   template <std::size_t Rank>
@@ -32,12 +35,18 @@ class Arguments {
     return view<4>(name, object, access, 2);
   }
   // A list of integers, or None.
-  std::span<const std::int64_t> list(const char* name, nb::handle object);
+  ListView list(const char* name, nb::handle object);
+  Array& array(const char* name, nb::handle object, Access access = Access::read);
+  void* stream() const { return stream_.value_or(nullptr); }
+  Device device() const { return device_.value_or(Device{}); }  // of the first array
 
   // Read from a dict; what is missing from it, or None, counts as not given.
   Options options(nb::dict given);
   Outputs outputs(nb::dict given);
   Gradients gradients(nb::dict given);
+  Tangents tangents(nb::dict given);
+  JvpOutputs jvp_outputs(nb::dict given);
+  DoubleGradients double_gradients(nb::dict given);
   Partial partial(nb::dict given, const std::string& prefix);  // before names in errors
 
   // `prefix` + `name`, kept until the call ends.
@@ -49,6 +58,8 @@ class Arguments {
 
  private:
   const char* operation_;
+  std::optional<void*> stream_;  // these two: once they are known
+  std::optional<Device> device_;
   std::array<std::byte, 4096> room_;  // enough for a usual call, which then allocates nothing
   std::pmr::monotonic_buffer_resource memory_{room_.data(), room_.size()};
   std::pmr::forward_list<std::string> names_{&memory_};

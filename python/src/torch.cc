@@ -8,6 +8,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/record_function.h>
 #include <nanobind/nanobind.h>
@@ -29,6 +30,7 @@
 #include <vector>
 
 #include "calls.h"
+#include "dlpack.h"
 #include "keel/error.h"
 
 namespace keel::python {
@@ -40,6 +42,7 @@ using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 
 const Calls* calls = nullptr;
+const dlpack::Exchange* exchange = nullptr;  // torch's
 
 constexpr std::int64_t kSmall = 1 << 17;  // multiply-adds of q·kᵀ
 
@@ -73,6 +76,7 @@ BasicView<Rank, Pointer> view_of(const Tensor& tensor, Pointer data) {
   const at::IntArrayRef sizes = tensor.sizes(), strides = tensor.strides();
   TORCH_INTERNAL_ASSERT(sizes.size() <= Rank);
   BasicView<Rank, Pointer> view{data, dtype_of(tensor.scalar_type()).value(), {}, {}};
+  if (tensor.is_cuda()) view.device = {DeviceKind::cuda, tensor.get_device()};
   view.shape.fill(1);
   std::copy(sizes.begin(), sizes.end(), view.shape.end() - sizes.size());
   std::copy(strides.begin(), strides.end(), view.strides.end() - strides.size());
@@ -87,8 +91,19 @@ BasicView<Rank, void*> write(const Tensor& tensor) {
   return tensor.defined() ? view_of<Rank>(tensor, tensor.mutable_data_ptr()) : BasicView<Rank, void*>{};
 }
 
-Options options_of(const Settings& settings, const Tensor& mask) {
-  Options options{.causal = settings.causal ? Causal::top_left : Causal::none, .threads = at::get_num_threads()};
+// The stream that torch works on where `tensor` is; null on the CPU.
+void* stream_of(const Tensor& tensor) {
+  void* stream = nullptr;
+  if (!tensor.is_cuda()) return stream;
+  TORCH_CHECK(exchange->stream(dlpack::kCuda, tensor.get_device(), &stream) == 0, "expected torch's current stream on ",
+              tensor.device(), ", got none");
+  return stream;
+}
+
+Options options_of(const Settings& settings, const Tensor& q, const Tensor& mask) {
+  Options options{.causal = settings.causal ? Causal::top_left : Causal::none,
+                  .threads = at::get_num_threads(),
+                  .stream = stream_of(q)};
   if (settings.scale) options.scale = *settings.scale;
   if (mask.defined()) (mask.scalar_type() == at::kBool ? options.mask : options.bias) = read(mask);
   return options;
@@ -102,12 +117,14 @@ c10::DispatchKeySet keys_of(const Tensors&... tensors) {
   return (local.included_ | ... | keys(tensors)) - local.excluded_;
 }
 
-// Dense CPU memory, and nothing that would change what an operator means: no transform, trace, autocast, fake tensor or
-// lazy negation.
+// Dense memory, all of the CPU or all of CUDA devices, and nothing that would change what an operator means: no
+// transform, trace, fake tensor or lazy negation. What autocast asks for has been done before.
 bool is_plain(c10::DispatchKeySet keys) {
   using Key = c10::DispatchKey;
-  constexpr c10::DispatchKeySet plain{Key::CPU, Key::AutogradCPU, Key::ADInplaceOrView, Key::BackendSelect};
-  return (keys.raw_repr() & ~plain.raw_repr()) == 0;
+  constexpr c10::DispatchKeySet any{Key::ADInplaceOrView, Key::BackendSelect, Key::AutocastCPU, Key::AutocastCUDA};
+  constexpr c10::DispatchKeySet cpu = any | c10::DispatchKeySet{Key::CPU, Key::AutogradCPU};
+  constexpr c10::DispatchKeySet cuda = any | c10::DispatchKeySet{Key::CUDA, Key::AutogradCUDA};
+  return (keys.raw_repr() & ~cpu.raw_repr()) == 0 || (keys.raw_repr() & ~cuda.raw_repr()) == 0;
 }
 
 bool mask_fits(const Tensor& mask, const Tensor& q, const Tensor& k) {
@@ -124,6 +141,8 @@ bool mask_fits(const Tensor& mask, const Tensor& q, const Tensor& k) {
 bool fits(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, bool grouped) {
   const std::int64_t rank = q.dim();
   if (rank < (grouped ? 3 : 2) || rank > 4 || k.dim() != rank || v.dim() != rank) return false;
+  if (k.device() != q.device() || v.device() != q.device() || (mask.defined() && mask.device() != q.device()))
+    return false;
   const at::ScalarType type = q.scalar_type();
   if (!dtype_of(type) || type == at::kBool || k.scalar_type() != type || v.scalar_type() != type) return false;
   if (k.sizes() != v.sizes() || k.size(-1) != q.size(-1) || q.size(-1) < 1) return false;
@@ -138,13 +157,21 @@ bool fits(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
 // The dtype of lse.
 at::ScalarType row_type(const Tensor& q) { return q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
 
-// at::empty_like, bypassing the dispatcher for contiguous tensors.
+// at::empty_like, bypassing the dispatcher for contiguous tensors on the CPU.
 Tensor new_like(const Tensor& x) {
-  if (!x.is_contiguous()) {
+  if (!x.is_contiguous() || !x.is_cpu()) {
     const at::AutoDispatchBelowADInplaceOrView below;
     return at::empty_like(x);
   }
   return Tensor(at::detail::empty_cpu(x.sizes(), x.scalar_type()));
+}
+
+// For lse: a number per row of q.
+Tensor new_rows(const Tensor& q) {
+  const at::IntArrayRef sizes = q.sizes().slice(0, q.dim() - 1);
+  if (q.is_cpu()) return Tensor(at::detail::empty_cpu(sizes, row_type(q)));
+  const at::AutoDispatchBelowADInplaceOrView below;
+  return at::empty(sizes, q.options().dtype(row_type(q)));
 }
 
 Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, const Settings& settings,
@@ -152,11 +179,11 @@ Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& 
   Tensor out = new_like(q);
   Outputs outputs;
   if (lse != nullptr) {
-    *lse = at::detail::empty_cpu(q.sizes().slice(0, q.dim() - 1), row_type(q));
+    *lse = new_rows(q);
     outputs.lse = write<3>(*lse);
   }
   RECORD_FUNCTION("keel::scaled_dot_product_attention", std::vector<c10::IValue>({q, k, v}));
-  calls->forward(read(q), read(k), read(v), write(out), options_of(settings, mask), outputs);
+  calls->forward(read(q), read(k), read(v), write(out), options_of(settings, q, mask), outputs);
   return out;
 }
 
@@ -192,10 +219,12 @@ class Backward : public torch::autograd::Node {
     try {
       calls->backward({read(x.q), read(x.k), read(x.v), read(x.out), read<3>(x.lse), read(dout), {}},
                       {write(gradients[0]), write(gradients[1]), write(gradients[2]), {}, {}, {}},
-                      options_of(settings_, x.mask));
+                      options_of(settings_, x.q, x.mask));
     } catch (const Error& error) {  // torch's engine knows only its own exceptions
       if (error.code() == ErrorCode::out_of_memory) C10_THROW_ERROR(OutOfMemoryError, error.what());
       if (error.code() == ErrorCode::wrong_dtype) C10_THROW_ERROR(TypeError, error.what());
+      if (error.code() == ErrorCode::device) C10_THROW_ERROR(Error, error.what());
+      if (error.code() == ErrorCode::unsupported) C10_THROW_ERROR(NotImplementedError, error.what());
       C10_THROW_ERROR(ValueError, error.what());
     }
     return gradients;
@@ -227,17 +256,17 @@ class Backward : public torch::autograd::Node {
   };
 
   // Whether the library can take everything as it is. Hooks may have replaced saved tensors by anything; compiled
-  // autograd traces; second derivatives are for the operator to refuse.
+  // autograd traces; second derivatives are the operator's.
   static bool is_direct(const Values& x, const Tensor& dout) {
     const auto is_like_q = [&](const Tensor& y) {
-      return y.scalar_type() == x.q.scalar_type() && y.sizes() == x.q.sizes();
+      return y.scalar_type() == x.q.scalar_type() && y.sizes() == x.q.sizes() && y.device() == x.q.device();
     };
     return !at::GradMode::is_enabled() && is_plain(keys_of(dout, x.q, x.k, x.v, x.out, x.lse, x.mask)) &&
            fits(x.q, x.k, x.v, x.mask, x.q.dim() > 2) && is_like_q(x.out) && is_like_q(dout) &&
            x.lse.scalar_type() == row_type(x.q) && x.lse.dim() == x.q.dim() - 1;
   }
 
-  // torch.ops.keel.attention_backward, which takes any tensors, and whose own derivative is an error.
+  // torch.ops.keel.attention_backward, which takes any tensors, and has a derivative of its own.
   variable_list by_operator(const Values& x, const Tensor& dout) {
     const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("keel::attention_backward", "");
     c10::List<bool> wanted;  // one per gradient, of which dq, dk and dv come first
@@ -312,8 +341,9 @@ nb::object sdpa(nb::handle query, nb::handle key, nb::handle value, nb::handle a
   if (!is_plain(keys) || at::impl::torch_function_mode_enabled()) return nb::none();
   if (!fits(q, k, v, mask, enable_gqa.ptr() == Py_True)) return nb::none();
 
-  const bool differentiable = at::GradMode::is_enabled() && keys.has(c10::DispatchKey::AutogradCPU) &&
-                              (q.requires_grad() || k.requires_grad() || v.requires_grad());
+  const bool tracked = keys.has(c10::DispatchKey::AutogradCPU) || keys.has(c10::DispatchKey::AutogradCUDA);
+  const bool differentiable =
+      at::GradMode::is_enabled() && tracked && (q.requires_grad() || k.requires_grad() || v.requires_grad());
   Tensor out;
   try {
     // A call of a few microseconds is over before another thread could take the GIL.
@@ -339,6 +369,9 @@ NB_MODULE(_torch, m) {
   const nb::object capsule = nb::module_::import_("keel._core").attr("calls");
   calls = static_cast<const Calls*>(PyCapsule_GetPointer(capsule.ptr(), kCallsName));
   if (calls == nullptr) throw nb::python_error();
+  const nb::object table = nb::module_::import_("torch").attr("Tensor").attr("__dlpack_c_exchange_api__");
+  exchange = static_cast<const dlpack::Exchange*>(PyCapsule_GetPointer(table.ptr(), "dlpack_exchange_api"));
+  if (exchange == nullptr) throw nb::python_error();
   m.def("sdpa", &sdpa, nb::arg("query").none(), nb::arg("key").none(), nb::arg("value").none(),
         nb::arg("attn_mask").none(), nb::arg("is_causal").none(), nb::arg("scale").none(), nb::arg("enable_gqa").none(),
         "Attention of plain tensors; None for anything else.");

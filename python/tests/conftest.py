@@ -1,8 +1,17 @@
 """One thread for torch, and so for Keel: the calls of the tests are small, and other tests may be running."""
 
+import os
+from pathlib import Path
+
 import pytest
 import torch
-from keel.torch import _operator, _sdpa, _short
+
+# Without a GPU, arrays that say that they are on one are served by a libkeel_cuda for the CPU, if the tests are built.
+GPU_ON_CPU = Path(__file__).parents[2] / "build/tests/cuda/libkeel_cuda_host.so"
+if not torch.cuda.is_available() and GPU_ON_CPU.exists():
+    os.environ["KEEL_CUDA_LIBRARY"] = str(GPU_ON_CPU)
+
+from keel.torch import _operator, _sdpa, _short  # noqa: E402
 
 torch.set_num_threads(1)
 

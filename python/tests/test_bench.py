@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from keel.bench import grid, measure, plot, report
+import torch
+from keel.bench import cuda, grid, measure, plot, report
 from keel.bench.__main__ import main
 
 
@@ -111,3 +112,38 @@ def test_no_such_row_is_exit_2(capsys):
 def test_runs_as_a_module():
     done = subprocess.run([sys.executable, "-m", "keel.bench", "--list"], capture_output=True, text=True, check=True)
     assert len(done.stdout.splitlines()) == len(list(grid.rows()))
+
+
+def test_the_grid_of_a_gpu_has_as_many_tokens_in_every_row():
+    rows = list(cuda.rows())
+    assert len({row.name for row in rows}) == len(rows)
+    grids = [row for row in rows if row.kind in ("full", "causal")]
+    assert {(row.batch * row.n_k, row.heads * row.d) for row in grids} == {(16384, 2048)}
+    assert {row.n_k for row in grids} == {512, 1024, 2048, 4096, 8192, 16384} and {row.d for row in grids} == {
+        64,
+        128,
+        256,
+    }
+    assert {row.name for row in cuda.quick_rows()} < {row.name for row in rows}
+
+
+def test_a_row_of_a_gpu_is_relative_to_the_fastest_of_torchs_kernels():
+    row = next(row for row in cuda.rows() if row.kind == "causal" and row.d == 64 and row.n_k == 4096)
+    seconds = {"keel": 1e-3, "keel + statistics": 2e-3, "cuDNN": 3e-3, "FlashAttention-2": 1.5e-3, "efficient": None}
+    times = cuda.Times(row, seconds)
+    assert times.ratio == pytest.approx(1.5)
+    assert times.flops == 4 * 16384 * 2048 * 4096 / 2
+    assert "275 TFLOP/s" in cuda.line(times) and "1.50x" in cuda.line(times)
+    assert cuda.summary_lines([times]) == ["forward: 1 rows, geometric mean 1.500x, least 1.50x"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_the_benchmark_says_so(capsys):
+    assert main(["--device", "cuda", "--quick"]) == 3
+    assert capsys.readouterr().err == "keel.bench: expected a GPU, got none that can be used: torch finds none\n"
+    assert main(["--device", "cuda", "--list", "--filter", "decode"]) == 0
+    assert "grouped decode bf16" in capsys.readouterr().out
+    assert main(["--device", "cuda", "--filter", "sideways"]) == 2
+    with pytest.raises(SystemExit):
+        main(["--device", "cuda", "--plot", "out.html"])
+    assert "--plot: expected --device cpu with it, got cuda" in capsys.readouterr().err

@@ -138,7 +138,7 @@ def test_an_empty_array_is_not_one_left_out(empty):
 
 def test_an_empty_mask_is_not_one_left_out(short_path):
     q = torch.ones(1, 2, 4, 8)
-    with pytest.raises(ValueError, match="mask: expected shape"):
+    with pytest.raises(ValueError, match="attn_mask: expected a shape that broadcasts to"):
         keel.torch.scaled_dot_product_attention(q, q, q, torch.empty((0, 0, 0, 0), dtype=torch.bool))
 
 
@@ -156,8 +156,9 @@ def test_an_empty_mask_is_not_one_left_out(short_path):
         (dict(major=2), TypeError, "expected DLPack version 1, got 2"),
         (dict(strides=(-(2**62), 32, 8, 1)), ValueError, "expected elements within 2^60 bytes"),
         (dict(byte_offset=2), ValueError, "expected data aligned to the 4 bytes of f32"),
-        (dict(device=(2, 1)), TypeError, "expected CPU memory, got cuda:1"),
-        (dict(device=(17, 0)), TypeError, "expected CPU memory, got DLPack device type 17"),
+        (dict(device=(2, 1)), TypeError, "expected memory of cuda:1 as announced, got that of the CPU"),
+        (dict(device=(10, 1)), TypeError, "expected memory of the CPU or of a CUDA device, got rocm:1"),
+        (dict(device=(17, 0)), TypeError, "or of a CUDA device, got DLPack device type 17"),
         (dict(device=1), TypeError, "expected a DLPack device (type, index), got 1"),
         (dict(device=(1,)), TypeError, "expected a DLPack device (type, index), got (1,)"),
         (dict(device=("cpu", 0)), TypeError, "expected a DLPack device (type, index), got ('cpu', 0)"),
@@ -172,7 +173,7 @@ def test_a_dlpack_description_that_cannot_be_is_refused(fields, kind, text):
 def test_dlpack_memory_of_another_device_than_announced_is_refused():
     elsewhere = Described(X)
     elsewhere.managed.tensor.device = Device(2, 3)
-    with pytest.raises(TypeError, match="q: expected CPU memory, got cuda:3"):
+    with pytest.raises(TypeError, match="q: expected memory of the CPU as announced, got that of cuda:3"):
         keel.attention(elsewhere, X, X)
 
 

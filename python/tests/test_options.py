@@ -32,6 +32,7 @@ EXAMPLES = {
     "k_offsets": (np.array([0, 1, 6]), {"q_offsets": np.array([0, 3, 6])}),
     "seed": (7, {"dropout": 0.5}),
     "threads": (2, {}),
+    "stream": (0, {}),
 }
 
 
@@ -77,7 +78,7 @@ def test_the_default_is_what_leaving_it_out_means(name):
     plain = keel.attention(Q, K, V, **beside) if name in ("seed", "origin") else keel.attention(Q, K, V)
     assert np.array_equal(keel.attention(Q, K, V, **{name: TABLE[name].default}), keel.attention(Q, K, V))
     changes = not np.array_equal(keel.attention(Q, K, V, **{name: value}, **beside), plain)
-    assert changes == (name != "threads")
+    assert changes == (name not in ("threads", "stream"))
 
 
 @pytest.mark.parametrize("name", sorted(set(Options.__annotations__) - {"dropout"}))
@@ -104,4 +105,4 @@ def test_torch_gives_the_gradients_of_numpy(name):
 def test_the_operators_of_torch_have_the_options_of_the_table():
     arguments = [argument.name for argument in torch.ops.keel.attention.default._schema.arguments]
     assert arguments == ["q", "k", "v", *(argument.name for argument in _operator.ARGUMENTS), "statistics", "out_dtype"]
-    assert {argument.option for argument in _operator.ARGUMENTS} == set(TABLE) - {"threads"}
+    assert {argument.option for argument in _operator.ARGUMENTS} == set(TABLE) - {"threads", "stream"}

@@ -107,14 +107,6 @@ def test_attention_agrees_with_the_arrays_of_keel():
         assert np.array_equal(getattr(result.stats, name), getattr(arrays.stats, name)), name
 
 
-def test_second_derivatives_are_refused():
-    q, k, v = qkv(grad=True)
-    for call in (sdpa, lambda *x: keel.torch.attention(*x)):
-        (dq,) = torch.autograd.grad(call(q, k, v).sum(), q, create_graph=True)
-        with pytest.raises(Exception, match="second derivatives of attention are not computed"):
-            torch.autograd.grad(dq.sum(), q)
-
-
 def test_no_grad_keeps_no_graph():
     q, k, v = qkv(grad=True)
     with torch.no_grad():

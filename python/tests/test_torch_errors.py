@@ -105,23 +105,17 @@ def test_refuses_what_torch_refuses(arguments, kind, text, grad):
     assert str(error.value).startswith("[scaled_dot_product_attention] ")
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a device that is not the CPU")
-def test_refuses_tensors_of_another_device():
-    with pytest.raises(TypeError, match="expected a tensor on the CPU, got one on cuda"):
-        sdpa(*(ones(device="cuda") for _ in range(3)))
-
-
 def test_refuses_tensors_of_another_device_by_name():
     # There is no such device here; a tensor that claims to be on one will do.
     class Elsewhere(torch.Tensor):
         @property
         def device(self):
-            return torch.device("cuda:1")
+            return torch.device("xpu:1")
 
     q = ones().as_subclass(Elsewhere)
-    with pytest.raises(TypeError, match="query: expected a tensor on the CPU, got one on cuda:1"):
+    with pytest.raises(TypeError, match="query: expected a tensor on the CPU or a CUDA device, got one on xpu:1"):
         sdpa(q, ones(), ones())
-    with pytest.raises(TypeError, match="q: expected a tensor on the CPU, got one on cuda:1"):
+    with pytest.raises(TypeError, match="q: expected a tensor on the CPU or a CUDA device, got one on xpu:1"):
         keel.torch.attention(q, ones(), ones())
 
 

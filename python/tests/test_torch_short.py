@@ -1,14 +1,16 @@
 """The short paths of scaled_dot_product_attention, compiled and in Python, as parts of torch's graph."""
 
+import contextlib
 import gc
 import os
 import threading
 
+import keel.torch
 import pytest
 import torch
 import torch.nn.functional as F
 from conftest import WAYS
-from keel.torch import _short
+from keel.torch import _operator, _short
 from keel.torch import scaled_dot_product_attention as sdpa
 from torch.utils.checkpoint import checkpoint
 
@@ -167,12 +169,12 @@ def test_what_hooks_bring_back_is_checked():
 
 
 @both_ways
-def test_forward_mode_derivatives_are_refused():
+def test_forward_mode_derivatives_are_not_lost():
     q, k, v = (x.detach() for x in leaves())
     with torch.autograd.forward_ad.dual_level():
-        dual = torch.autograd.forward_ad.make_dual(q, torch.ones_like(q))
-        with pytest.raises(NotImplementedError, match="forward-mode"):
-            sdpa(dual, k, v)
+        dual = torch.autograd.forward_ad.make_dual(v, v)
+        out, tangent = torch.autograd.forward_ad.unpack_dual(sdpa(q, k, dual))
+        torch.testing.assert_close(tangent, out)  # which is linear in v
         assert sdpa(q, k, v).shape == q.shape
 
 
@@ -293,13 +295,25 @@ def test_modes_are_left_to_the_operator(short_path):
         calls.append(WAYS[short_path](x[0], x[0], x[0], None, False, None, False))
         return x[0]
 
-    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
-        ask(torch.randn(2, 4, 7, 8))
     with FakeTensorMode():
         ask(torch.randn(2, 4, 7, 8))
     torch.vmap(ask)(torch.randn(3, 2, 4, 7, 8))
     torch.func.grad(lambda x: ask(x).sum())(torch.randn(2, 4, 7, 8))
-    assert calls == [None] * 4
+    assert calls == [None] * 3
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_autocast_takes_the_short_path(short_path, replaced, monkeypatch):
+    monkeypatch.setattr(_operator, "attention", None)
+    q, k, v = (torch.randn(2, 4, 7, 8, requires_grad=True) for _ in range(3))
+    mask = torch.randn(7, 7)
+    with torch.autocast("cpu", torch.bfloat16), keel.torch.replace() if replaced else contextlib.nullcontext():
+        function = F.scaled_dot_product_attention if replaced else keel.torch.scaled_dot_product_attention
+        out = function(q, k, v, mask)
+    assert out.dtype == torch.bfloat16
+    low = (x.detach().bfloat16() for x in (q, k, v, mask))
+    assert torch.equal(out, keel.torch.scaled_dot_product_attention(*low))
+    assert all(x.dtype == torch.float32 for x in torch.autograd.grad(out.sum(), (q, k, v)))
 
 
 # The compiled one alone

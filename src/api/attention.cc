@@ -18,7 +18,8 @@ Error no_memory(const char* operation) {
 
 // Created when the library is loaded, as a message needs memory too. Throwing one needs none: copies share the text.
 const Error no_memory_for_attention = no_memory("attention"), no_memory_for_backward = no_memory("attention_backward"),
-            no_memory_for_merge = no_memory("merge");
+            no_memory_for_merge = no_memory("merge"), no_memory_for_jvp = no_memory("attention_jvp"),
+            no_memory_for_double = no_memory("attention_double_backward");
 
 // Runs `work`; a failed allocation becomes `error`.
 template <class Work>
@@ -54,6 +55,22 @@ void attention_backward(const BackwardInputs& inputs, const Gradients& gradients
   });
 }
 
+void attention_jvp(const JvpInputs& inputs, const Tangents& tangents, const JvpOutputs& outputs,
+                   const Options& options) {
+  run(no_memory_for_jvp, [&] {
+    const TangentProblem problem = make_jvp_problem(inputs, tangents, outputs, options);
+    make_plan(problem, backends(), {.resources = resources()}).execute();
+  });
+}
+
+void attention_double_backward(const BackwardInputs& inputs, const Tangents& tangents, const DoubleGradients& gradients,
+                               const Options& options) {
+  run(no_memory_for_double, [&] {
+    const TangentProblem problem = make_double_backward_problem(inputs, tangents, gradients, options);
+    make_plan(problem, backends(), {.resources = resources()}).execute();
+  });
+}
+
 void merge(std::span<const Partial> parts, const MutableTensorView& out, const Outputs& outputs, int threads,
            void* stream) {
   run(no_memory_for_merge, [&] {
@@ -75,6 +92,25 @@ std::string explain(const BackwardInputs& inputs, const Gradients& gradients, co
   return run(no_memory_for_backward, [&]() -> std::string {
     const BackwardProblem problem = make_backward_problem(inputs, gradients, options, Pointers::ignored);
     if (!problem.forward.has_pairs()) return "nothing to compute: no query has a key\n";
+    return explain_problem(problem);
+  });
+}
+
+std::string explain(const JvpInputs& inputs, const Tangents& tangents, const JvpOutputs& outputs,
+                    const Options& options) {
+  return run(no_memory_for_jvp, [&]() -> std::string {
+    const TangentProblem problem = make_jvp_problem(inputs, tangents, outputs, options, Pointers::ignored);
+    if (!problem.backward.forward.has_pairs()) return "nothing to compute: no query has a key\n";
+    return explain_problem(problem);
+  });
+}
+
+std::string explain(const BackwardInputs& inputs, const Tangents& tangents, const DoubleGradients& gradients,
+                    const Options& options) {
+  return run(no_memory_for_double, [&]() -> std::string {
+    const TangentProblem problem =
+        make_double_backward_problem(inputs, tangents, gradients, options, Pointers::ignored);
+    if (!problem.backward.forward.has_pairs()) return "nothing to compute: no query has a key\n";
     return explain_problem(problem);
   });
 }

@@ -82,6 +82,19 @@ Backward read_backward(const keel_backward_inputs* inputs, const keel_gradients*
   return {read.backward_inputs(inputs), read.gradients(gradients), read.options(options)};
 }
 
+struct Merge {
+  const keel_partial* parts;
+  int64_t count;
+  const keel_view* out;
+  const keel_outputs* outputs;
+};
+void merge_parts(const Merge& given, int32_t threads, void* stream) {
+  const Reader read("merge");
+  const std::vector<keel::Partial> list = read.parts(given.parts, given.count);
+  const keel::MutableTensorView to = read.tensor(given.out, "out");
+  keel::merge(list, to, read.outputs(given.outputs), threads, stream);
+}
+
 // Text for the caller to read until this thread asks again.
 std::string& text_of_thread() {
   static thread_local std::string text;
@@ -131,14 +144,34 @@ keel_status keel_attention_backward(const keel_backward_inputs* inputs, const ke
   });
 }
 
+keel_status keel_attention_jvp(const keel_jvp_inputs* inputs, const keel_tangents* tangents,
+                               const keel_jvp_outputs* outputs, const keel_options* options) {
+  return guarded([&] {
+    const Reader read("attention_jvp");
+    const keel::JvpInputs from = read.jvp_inputs(inputs);
+    const keel::Tangents along = read.tangents(tangents);
+    keel::attention_jvp(from, along, read.jvp_outputs(outputs), read.options(options));
+  });
+}
+
+keel_status keel_attention_double_backward(const keel_backward_inputs* inputs, const keel_tangents* tangents,
+                                           const keel_double_gradients* gradients, const keel_options* options) {
+  return guarded([&] {
+    const Reader read("attention_double_backward");
+    const keel::BackwardInputs from = read.backward_inputs(inputs);
+    const keel::Tangents along = read.tangents(tangents);
+    keel::attention_double_backward(from, along, read.double_gradients(gradients), read.options(options));
+  });
+}
+
 keel_status keel_merge(const keel_partial* parts, int64_t count, const keel_view* out, const keel_outputs* outputs,
                        int32_t threads) {
-  return guarded([&] {
-    const Reader read("merge");
-    const std::vector<keel::Partial> list = read.parts(parts, count);
-    const keel::MutableTensorView to = read.tensor(out, "out");
-    keel::merge(list, to, read.outputs(outputs), threads);
-  });
+  return guarded([&] { merge_parts({parts, count, out, outputs}, threads, nullptr); });
+}
+
+keel_status keel_merge_on_stream(const keel_partial* parts, int64_t count, const keel_view* out,
+                                 const keel_outputs* outputs, void* stream) {
+  return guarded([&] { merge_parts({parts, count, out, outputs}, 0, stream); });
 }
 
 const char* keel_explain(const keel_view* q, const keel_view* k, const keel_view* v, const keel_view* out,

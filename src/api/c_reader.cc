@@ -21,6 +21,10 @@ KEEL_FIRST_SIZE(keel_options, seed);
 KEEL_FIRST_SIZE(keel_outputs, key_sum_rows);
 KEEL_FIRST_SIZE(keel_backward_inputs, dlse);
 KEEL_FIRST_SIZE(keel_gradients, accumulate);
+KEEL_FIRST_SIZE(keel_tangents, tsinks);
+KEEL_FIRST_SIZE(keel_jvp_inputs, lse);
+KEEL_FIRST_SIZE(keel_jvp_outputs, accumulate);
+KEEL_FIRST_SIZE(keel_double_gradients, accumulate);
 KEEL_FIRST_SIZE(keel_partial, visible);
 #undef KEEL_FIRST_SIZE
 
@@ -159,6 +163,45 @@ Gradients Reader::gradients(const keel_gradients* from) const {
           .dscale = view<3>(g.dscale, "dscale"),
           .dsinks = view<1>(g.dsinks, "dsinks"),
           .accumulate = flag(g.accumulate, "accumulate")};
+}
+
+Tangents Reader::tangents(const keel_tangents* from) const {
+  const keel_tangents t = read(from, "tangents");
+  return {.tq = view<4>(t.tq, "tq"),
+          .tk = view<4>(t.tk, "tk"),
+          .tv = view<4>(t.tv, "tv"),
+          .tbias = view<4>(t.tbias, "tbias"),
+          .tscale = view<3>(t.tscale, "tscale"),
+          .tsinks = view<1>(t.tsinks, "tsinks")};
+}
+
+JvpInputs Reader::jvp_inputs(const keel_jvp_inputs* from) const {
+  const keel_jvp_inputs in = read(from, "inputs");
+  return {.q = view<4>(in.q, "q"),
+          .k = view<4>(in.k, "k"),
+          .v = view<4>(in.v, "v"),
+          .out = view<4>(in.out, "out"),
+          .lse = view<3>(in.lse, "lse")};
+}
+
+JvpOutputs Reader::jvp_outputs(const keel_jvp_outputs* from) const {
+  const keel_jvp_outputs o = read(from, "outputs");
+  return {.tout = view<4>(o.tout, "tout"),
+          .tlse = view<3>(o.tlse, "tlse"),
+          .accumulate = flag(o.accumulate, "accumulate")};
+}
+
+DoubleGradients Reader::double_gradients(const keel_double_gradients* from) const {
+  const keel_double_gradients g = read(from, "gradients");
+  return {.gradients = {.dq = view<4>(g.dq, "dq"),
+                        .dk = view<4>(g.dk, "dk"),
+                        .dv = view<4>(g.dv, "dv"),
+                        .dbias = view<4>(g.dbias, "dbias"),
+                        .dscale = view<3>(g.dscale, "dscale"),
+                        .dsinks = view<1>(g.dsinks, "dsinks"),
+                        .accumulate = flag(g.accumulate, "accumulate")},
+          .ddout = view<4>(g.ddout, "ddout"),
+          .ddlse = view<3>(g.ddlse, "ddlse")};
 }
 
 // The first element's size, as in the program's header, is the distance between elements.

@@ -22,6 +22,10 @@ class Reader {
   Outputs outputs(const keel_outputs* from) const;
   BackwardInputs backward_inputs(const keel_backward_inputs* from) const;
   Gradients gradients(const keel_gradients* from) const;
+  Tangents tangents(const keel_tangents* from) const;
+  JvpInputs jvp_inputs(const keel_jvp_inputs* from) const;
+  JvpOutputs jvp_outputs(const keel_jvp_outputs* from) const;
+  DoubleGradients double_gradients(const keel_double_gradients* from) const;
   std::vector<Partial> parts(const keel_partial* from, std::int64_t count) const;
 
   template <class... Parts>

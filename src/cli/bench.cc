@@ -126,7 +126,7 @@ class Bench {
   bool adapt(Row& row) const {
     const auto set = [&](auto bench::Case::*member, auto value, About about) {
       if (row.subject.*member == value) return true;
-      if (row.about == about && about != About::threads) return false;
+      if (about != About::threads && (row.about == about || row.about == About::unit)) return false;
       row.subject.*member = value;
       if (row.baseline && row.about != about) *row.baseline.*member = value;
       row.goal.reset();

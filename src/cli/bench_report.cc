@@ -43,6 +43,30 @@ const char* name_of(Metric metric) {
   return "unknown";
 }
 
+const char* name_of(What what) {
+  switch (what) {
+    case What::fma:
+      return "fma";
+    case What::unit:
+      return "unit";
+    case What::read:
+      return "read";
+    case What::update:
+      return "update";
+  }
+  return "unknown";
+}
+
+bool is_memory(What what) { return what == What::read || what == What::update; }
+
+// Of the matrix unit that bf16 is multiplied with.
+const char* unit_name() {
+  for (const MatrixUnitState& state : machine().units) {
+    if (machine().bf16_unit == state.unit) return state.name;
+  }
+  return "none";
+}
+
 std::string number_text(Metric metric, double value) {
   switch (metric) {
     case Metric::cost:
@@ -59,10 +83,10 @@ std::string number_text(Metric metric, double value) {
 }
 
 // What the number is a share or a multiple of.
-std::string unit_text(const bench::Row& row) {
+std::string unit_text(const bench::Row& row, bool by_unit = false) {
   switch (row.metric) {
     case Metric::peak_share:
-      return "of peak";
+      return by_unit ? fmt::format("of {}", unit_name()) : "of peak";
     case Metric::bandwidth_share:
       return "of read";
     case Metric::update_share:
@@ -144,7 +168,7 @@ Cells cells_of(const Result& result) {
   cells.push_back(fmt::format("{}", result.threads));
   cells.push_back(duration_text(seconds));
   cells.push_back(fmt::format("{:.1f}", result.flops / seconds * 1e-9));
-  cells.push_back(number(value.median) + " " + unit_text(row));
+  cells.push_back(number(value.median) + " " + unit_text(row, result.by_unit));
   cells.push_back(spread ? number(value.lower) + " – " + number(value.upper) : "");
   cells.push_back(spread ? number(fastest_value(result)) : "");
   if (row.goal) {
@@ -178,7 +202,7 @@ Json row_json(const Result& result) {
   const bench::Row& row = result.row;
   Json json = {{"scenario", row.scenario},         {"problem", text_of(row.subject)},
                {"shape", shape_json(row.subject)}, {"dtype", keel::name_of(row.subject.dtype)},
-               {"metric", name_of(row.metric)},    {"unit", unit_text(row)}};
+               {"metric", name_of(row.metric)},    {"unit", unit_text(row, result.by_unit)}};
   if (!result.skipped.empty()) {
     json["skipped"] = result.skipped;
     return json;
@@ -216,11 +240,13 @@ std::string bench_table(const bench::Measurements& m) {
   std::string text = fmt::format("{} {}\n", bold(fmt::format("{:<10}", "cpu")), machine().cpu);
   for (const auto& [kind, rates] : m.yardsticks.measured()) {
     const Summary s = bench::summary_of(rates);
-    const bool memory = kind.what != What::fma;
+    const bool memory = is_memory(kind.what);
     const std::string what =
         memory ? fmt::format("{} {}", kind.what == What::read ? "reading" : "reading and writing",
                              bytes_text(m.yardsticks.memory_bytes()))
-               : fmt::format("FMA peak {} {}", hwy::TargetName(kind.target), keel::name_of(kind.dtype));
+        : kind.what == What::unit
+            ? fmt::format("products by {}", unit_name())
+            : fmt::format("FMA peak {} {}", hwy::TargetName(kind.target), keel::name_of(kind.dtype));
     text += fmt::format("{} {}, {} thread{}: {:.1f} {} (quartiles {:.1f} – {:.1f}, best {:.1f})\n",
                         bold(fmt::format("{:<10}", memory ? "bandwidth" : "peak")), what, kind.threads,
                         kind.threads > 1 ? "s" : "", s.median * 1e-9, memory ? "GB/s" : "GFLOP/s", s.lower * 1e-9,
@@ -252,12 +278,10 @@ nlohmann::ordered_json bench_json(const bench::Measurements& m, const bench::Pro
                {"rows", Json::array()}};
   for (const auto& [kind, rates] : m.yardsticks.measured()) {
     Json& entry = json["yardsticks"].emplace_back();
-    const bool memory = kind.what != What::fma;
-    entry = {{"kind", !memory                   ? "fma"
-                      : kind.what == What::read ? "read"
-                                                : "update"},
+    const bool memory = is_memory(kind.what);
+    entry = {{"kind", name_of(kind.what)},
              {"dtype", memory ? Json(nullptr) : Json(keel::name_of(kind.dtype))},
-             {"target", hwy::TargetName(kind.target)},
+             {"target", kind.what == What::unit ? unit_name() : hwy::TargetName(kind.target)},
              {"threads", kind.threads}};
     if (memory) entry["memory_bytes"] = m.yardsticks.memory_bytes();
     entry["rate"] = json_of(bench::summary_of(rates));

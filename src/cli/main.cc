@@ -1,6 +1,7 @@
 #include <string_view>
 #include <utility>
 
+#include "cli/bench_gpu.h"
 #include "cli/bench_ring.h"
 #include "cli/commands.h"
 #include "cli/common/program.h"
@@ -22,7 +23,9 @@ int main(int argc, char** argv) {
     add_info(app);
     add_lab(app, argv + (lab ? 2 : argc));
     const keel::bench::World threads{keel::machine().threads, true, keel::ring::run_threads};
-    add_bench_ring(add_bench(app), threads);
+    CLI::App& bench = add_bench(app);
+    add_bench_gpu(bench);
+    add_bench_ring(bench, threads);
     parse(app, lab ? 2 : argc, argv);
   });
 }

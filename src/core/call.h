@@ -12,6 +12,7 @@ namespace keel {
 
 struct Problem;
 struct BackwardProblem;
+struct TangentProblem;
 
 // An array of any rank up to four: element (b, h, i, c) is at data[b·batch + h·head + i·row + c·column]. Strides count
 // elements. data is null if the array was not given.
@@ -73,6 +74,17 @@ struct BackwardCall {
   bool accumulate = false;
 };
 
-static_assert(std::is_trivially_copyable_v<Call> && std::is_trivially_copyable_v<BackwardCall>);
+// What attention_jvp() and attention_double_backward() add to a backward call.
+struct TangentArrays {
+  TangentArrays() = default;
+  explicit TangentArrays(const TangentProblem& problem);
+
+  Strided tq, tk, tv, tbias, tscale, tsinks;
+  MutableStrided tout, tlse;
+  bool is_double = false;  // else a jvp
+};
+
+static_assert(std::is_trivially_copyable_v<Call> && std::is_trivially_copyable_v<BackwardCall> &&
+              std::is_trivially_copyable_v<TangentArrays>);
 
 }  // namespace keel

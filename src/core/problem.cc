@@ -4,18 +4,13 @@
 #include <array>
 
 #include "core/checker.h"
+#include "core/inputs.h"
 
 namespace keel {
 namespace {
 
 constexpr std::int64_t kMaxPosition = std::int64_t{1} << 40;
 constexpr std::int64_t kMaxDropoutSize = std::int64_t{1} << 32;  // the range of the random number counter
-
-void tidy_inputs(Problem& p) {
-  tidy(p.q), tidy(p.k), tidy(p.v);
-  Options& o = p.options;
-  tidy(o.scale_tensor), tidy(o.mask), tidy(o.bias), tidy(o.alibi), tidy(o.sinks);
-}
 
 void check_tensors(Checker& check, Problem& p) {
   check.floating("q", p.q);
@@ -216,7 +211,8 @@ void check_outputs(Checker& check, const Problem& p) {
   }
 }
 
-// Everything about a call except what it writes.
+}  // namespace
+
 void check_inputs(Checker& check, Problem& p) {
   check_tensors(check, p);
   check_masks(check, p);
@@ -225,7 +221,11 @@ void check_inputs(Checker& check, Problem& p) {
   check_rest(check, p);
 }
 
-}  // namespace
+void tidy_inputs(Problem& p) {
+  tidy(p.q), tidy(p.k), tidy(p.v);
+  Options& o = p.options;
+  tidy(o.scale_tensor), tidy(o.mask), tidy(o.bias), tidy(o.alibi), tidy(o.sinks);
+}
 
 Problem make_problem(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
                      const Options& options, const Outputs& outputs, Pointers pointers) {
@@ -242,73 +242,6 @@ Problem make_problem(const TensorView& q, const TensorView& k, const TensorView&
   tidy(p.out), tidy(o.lse), tidy(o.max_logit), tidy(o.entropy), tidy(o.max_weight), tidy(o.logit_mean);
   tidy(o.logit_var), tidy(o.visible), tidy(o.logit_count), tidy(o.weights), tidy(o.key_sums);
   return p;
-}
-
-BackwardProblem make_backward_problem(const BackwardInputs& in, const Gradients& gradients, const Options& options,
-                                      Pointers pointers) {
-  Checker check("attention_backward", pointers, in.q.device);
-  const MutableTensorView out = {const_cast<void*>(in.out.data), in.out.dtype, in.out.shape, in.out.strides,
-                                 in.out.device};
-  BackwardProblem b{.forward = Problem(in.q, in.k, in.v, out, options, {}),
-                    .lse = in.lse,
-                    .dout = in.dout,
-                    .dlse = in.dlse,
-                    .gradients = gradients,
-                    .as_given = gradients};
-  check_inputs(check, b.forward);
-  const Problem& p = b.forward;
-  Gradients& g = b.gradients;
-  const std::array<std::int64_t, 3> rows = {p.batch, p.q_heads, p.n_q};
-  const std::array<std::int64_t, 4> out_shape = {p.batch, p.q_heads, p.n_q, p.d_v};
-  const DType accumulation = accumulation_dtype(p.dtype);
-
-  check.dtype("out", in.out, {p.dtype, accumulation});
-  check.input("out", in.out);
-  check.shape("out", in.out, out_shape, "(B, H_q, N_q, d_v)");
-  check.dtype("lse", in.lse, {accumulation});
-  check.input("lse", in.lse);
-  check.shape("lse", in.lse, rows, "(B, H_q, N_q)");
-  check.dtype("dout", in.dout, {p.dtype, accumulation});
-  check.input("dout", in.dout);
-  check.shape("dout", in.dout, out_shape, "(B, H_q, N_q, d_v)");
-  if (in.dlse.given()) {
-    check.dtype("dlse", in.dlse, {accumulation});
-    check.input("dlse", in.dlse);
-    check.shape("dlse", in.dlse, rows, "(B, H_q, N_q)");
-  }
-
-  const auto check_like = [&](const char* name, const MutableTensorView& view, const TensorView& like,
-                              const char* meaning) {
-    if (!view.given()) return;
-    check.dtype(name, view, {p.dtype, accumulation});
-    check.output(name, view);
-    check.shape(name, view, like.shape, meaning);
-  };
-  check_like("dq", g.dq, p.q, "of q");
-  check_like("dk", g.dk, p.k, "of k");
-  check_like("dv", g.dv, p.v, "of v");
-  if (g.dbias.given()) {
-    if (!p.options.bias.given()) check.refuse("dbias: expected none without a bias, got a view");
-    check.dtype("dbias", g.dbias, {p.dtype, DType::f32});
-    check.output("dbias", b.as_given.dbias, /*reduces=*/true);
-    check.broadcast<4>("dbias", g.dbias, {p.batch, p.q_heads, p.n_q, p.n_k}, "(B, H_q, N_q, N_k)");
-  }
-  if (g.dscale.given()) {
-    check.floating("dscale", g.dscale);
-    check.output("dscale", b.as_given.dscale, /*reduces=*/true);
-    check.broadcast("dscale", g.dscale, rows, "(B, H_q, N_q)");
-  }
-  if (g.dsinks.given()) {
-    if (!p.options.sinks.given()) check.refuse("dsinks: expected none without sinks, got a view");
-    check.floating("dsinks", g.dsinks);
-    check.output("dsinks", g.dsinks);
-    check.shape<1>("dsinks", g.dsinks, {p.q_heads}, "(H_q)");
-  }
-  check.check_memory();
-  tidy_inputs(b.forward);
-  tidy(b.forward.out), tidy(b.lse), tidy(b.dout), tidy(b.dlse);
-  tidy(g.dq), tidy(g.dk), tidy(g.dv), tidy(g.dbias), tidy(g.dscale), tidy(g.dsinks);
-  return b;
 }
 
 namespace {
@@ -354,21 +287,5 @@ Call::Call(const Problem& p)
       weights(strided(p.outputs.weights)),
       key_sums(strided(p.outputs.key_sums)),
       key_sum_rows(p.outputs.key_sum_rows) {}
-
-BackwardCall::BackwardCall(const BackwardProblem& b)
-    : forward(b.forward),
-      out(strided(TensorView(b.forward.out))),
-      dout(strided(b.dout)),
-      lse(strided(b.lse)),
-      dlse(strided(b.dlse)),
-      dq(strided(b.gradients.dq)),
-      dk(strided(b.gradients.dk)),
-      dv(strided(b.gradients.dv)),
-      dbias(strided(b.gradients.dbias)),
-      dscale(strided(b.gradients.dscale)),
-      dsinks(strided(b.gradients.dsinks)),
-      accumulate(b.gradients.accumulate) {
-  forward.out = {};
-}
 
 }  // namespace keel

@@ -46,6 +46,15 @@ struct BackwardProblem {
   Gradients as_given;  // before broadcasting: a sum over a dimension of size 0 still has memory, and is 0
 };
 
+// attention_jvp() and attention_double_backward(), of which the first is a part: without dout, and without gradients.
+struct TangentProblem {
+  BackwardProblem backward;
+  Tangents tangents;       // with broadcast dimensions as those of bias and scale_tensor
+  MutableTensorView tout;  // the derivatives of out and lse along the tangents, or ddout and ddlse
+  MutableRowView tlse;
+  bool is_double = false;
+};
+
 struct MergeProblem {
   std::vector<Partial> parts;
   MutableTensorView out;
@@ -63,6 +72,11 @@ Problem make_problem(const TensorView& q, const TensorView& k, const TensorView&
                      const Options& options, const Outputs& outputs, Pointers pointers = Pointers::checked);
 BackwardProblem make_backward_problem(const BackwardInputs& inputs, const Gradients& gradients, const Options& options,
                                       Pointers pointers = Pointers::checked);
+TangentProblem make_jvp_problem(const JvpInputs& inputs, const Tangents& tangents, const JvpOutputs& outputs,
+                                const Options& options, Pointers pointers = Pointers::checked);
+TangentProblem make_double_backward_problem(const BackwardInputs& inputs, const Tangents& tangents,
+                                            const DoubleGradients& gradients, const Options& options,
+                                            Pointers pointers = Pointers::checked);
 MergeProblem make_merge_problem(std::span<const Partial> parts, const MutableTensorView& out, const Outputs& outputs,
                                 int threads, void* stream = nullptr);
 

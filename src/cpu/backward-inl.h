@@ -46,11 +46,8 @@ class BackwardRunner : BackwardBlock<P> {
  public:
   BackwardRunner(const BackwardCall& call, const BackwardHead& head, std::byte* workspace)
       : BackwardBlock<P>(call, head, workspace),
-        dropout_(call.forward.dropout, call.forward.seed),
-        dk_(f_.d_k, scratch_, scratch_.dk),
-        dv_(f_.d_v, scratch_, scratch_.dv) {
-    std::fill_n(scratch_.ones, RoundUp(call.tiles.row_block, P::kRowTile), T{1});
-  }
+        dk_(f_.d_k, scratch_.ldk, scratch_, scratch_.dk),
+        dv_(f_.d_v, scratch_.ldv, scratch_, scratch_.dv) {}
 
   void Run(const BackwardTask& task) {
     const std::int64_t first = task.block * call_.tiles.key_block;
@@ -80,7 +77,7 @@ class BackwardRunner : BackwardBlock<P> {
         if (task.before != nullptr) {
           while (task.before->load(std::memory_order_acquire) <= place) std::this_thread::yield();
         }
-        if (call_.sums_dq()) AddToQueries(r, rows, block);
+        if (call_.sums_dq()) AddToRows(r, rows, block, QuerySums(r));
         tell(place + 1);
       }
     }
@@ -119,6 +116,17 @@ class BackwardRunner : BackwardBlock<P> {
   using BackwardBlock<P>::memory_;
   using BackwardBlock<P>::rows_;
   using BackwardBlock<P>::scratch_;
+  using BackwardBlock<P>::dropout_;
+  using BackwardBlock<P>::finite_dout_;
+  using BackwardBlock<P>::masked_;
+  using BackwardBlock<P>::AddToBias;
+  using BackwardBlock<P>::AddToKeys;
+  using BackwardBlock<P>::AddToRows;
+  using BackwardBlock<P>::FindRows;
+  using BackwardBlock<P>::GradientsTimesValues;
+  using BackwardBlock<P>::LoadGradients;
+  using BackwardBlock<P>::SpreadNaN;
+  using BackwardBlock<P>::Write;
   using BackwardBlock<P>::BlockOf;
   using BackwardBlock<P>::Computed;
   using BackwardBlock<P>::FindKeys;
@@ -132,12 +140,6 @@ class BackwardRunner : BackwardBlock<P> {
   using BackwardBlock<P>::ZeroTail;
   using BackwardBlock<P>::nothing;
 
-  // A row of a gradient, factor · from: written, or added to what is there.
-  void Write(DType dtype, const MutableRows& to, std::int64_t at, std::int64_t n, T factor, const T* from) const {
-    if (call_.accumulate) return AddRow<T>(dtype, to.data, at, to.column_stride, n, factor, from);
-    StoreRow<T>(dtype, to.data, at, to.column_stride, n, factor, from);
-  }
-
   // The rows that lengths, causal mask and window let see any key of the block: those whose diagonal lies between
   // block.begin − window_right and block.end − 1 + window_left.
   Range RowsThatSee(Range block) const {
@@ -150,27 +152,9 @@ class BackwardRunner : BackwardBlock<P> {
     return {queries.begin * f_.group, queries.end * f_.group};
   }
 
-  void LoadGradients(std::int64_t r, std::int64_t rows) {
-    const std::int64_t ld = scratch_.ldo;
-    RowPlace place = PlaceOf(r);
-    for (std::int64_t x = 0; x < rows; ++x, ++place) {
-      Operand* const to = scratch_.dout + x * ld;
-      const bool masked = memory_.numbers[r + x].top == static_cast<T>(-INFINITY);
-      std::fill(to + (masked ? 0 : P::Steps(f_.d_v)), to + ld, Operand{});
-      if (masked) continue;
-      WithType<T>(call_.dout.dtype, [&](auto* type) {
-        P::LoadQuery(static_cast<decltype(type)>(head_.dout.data) + place.g * head_.dout.head_stride +
-                         place.i * head_.dout.row_stride,
-                     head_.dout.column_stride, f_.d_v, T{1}, to);
-      });
-    }
-    ZeroTail(scratch_.dout, rows, ld);
-    finite_dout_ = P::AreFinite(scratch_.dout, rows, f_.d_v, ld);
-  }
-
   void PackKeys(Range block) {
-    PackPanels(h_.k, block, f_.d_k, scratch_.k_panels);
-    if (call_.needs_ds()) PackPanels(h_.v, block, f_.d_v, scratch_.v_panels);
+    PackPanels(f_.dtype, h_.k, block, {f_.d_k}, scratch_.k_panels);
+    if (call_.needs_ds()) PackPanels(f_.dtype, h_.v, block, {f_.d_v}, scratch_.v_panels);
     finite_k_ = true;
     if (call_.sums_dq()) {
       finite_k_ = P::PackValues(f_.dtype, h_.k, block, block.begin, f_.d_k, scratch_.ldk, scratch_.k);
@@ -186,8 +170,7 @@ class BackwardRunner : BackwardBlock<P> {
     };
     MultiplyPanels(QueriesTimesKeys(), rows, prefetch);  // pass 1
     if (call_.needs_ds()) {                              // pass 4: dp
-      MultiplyPanels({scratch_.dout, scratch_.ldo, scratch_.v_panels, P::Steps(f_.d_v), nullptr, scratch_.t}, rows,
-                     nothing);
+      MultiplyPanels(GradientsTimesValues(), rows, nothing);
     }
     masked_ = false;
     RowPlace place = PlaceOf(r);
@@ -222,7 +205,7 @@ class BackwardRunner : BackwardBlock<P> {
   std::int64_t TakeRow(const RowNumbers<T>& numbers, const RowBlock& row, T* s, T* t) {
     const Range computed = row.computed;
     const bool capped = f_.softcap > 0 && call_.needs_ds();
-    if (capped) FindSlope(computed, s);
+    if (capped) FindSlope(f_.softcap, computed, s, scratch_.slope);
     const std::int64_t visible = MaskRow(f_, h_, dense_, row, scratch_.dense, s);  // pass 2
     if (f_.dropout > 0) {
       std::fill(scratch_.kept + computed.begin, scratch_.kept + computed.end, T{1});
@@ -240,58 +223,6 @@ class BackwardRunner : BackwardBlock<P> {
     if (capped) Multiply(t, scratch_.slope, computed);
     if (f_.dropout > 0) Multiply(s, scratch_.kept, computed);
     return visible;
-  }
-
-  // 1 − tanh²(x/c) = 4e/(1 + e)² with e = exp(−2|x|/c), which does not cancel near tanh = 1.
-  void FindSlope(Range computed, const T* s) {
-    const hn::ScalableTag<T> d;
-    const auto cap = hn::Set(d, static_cast<T>(-2 / f_.softcap));  // s is in units of log 2 already
-    const auto one = hn::Set(d, T{1}), four = hn::Set(d, T{4});
-    for (std::int64_t y = computed.begin; y < computed.end; y += scratch_.lanes) {
-      const auto e = Exp2(d, hn::Mul(hn::Abs(hn::Load(d, s + y)), cap));
-      const auto sum = hn::Add(one, e);
-      hn::Store(hn::Div(hn::Mul(four, e), hn::Mul(sum, sum)), d, scratch_.slope + y);
-    }
-  }
-
-  // A row with a NaN among its visible scores, or nothing but −inf, is NaN wherever it sees a key, and only there.
-  void SpreadNaN(const RowBlock& row, T* s, T* t) const {
-    for (std::int64_t y = row.computed.begin; y < row.computed.end; ++y) {
-      const bool seen = y >= row.seen.begin && y < row.seen.end && IsVisible(f_, h_, row.g, row.i, row.first + y);
-      s[y] = seen ? static_cast<T>(NAN) : T{0};
-      if (call_.needs_ds()) t[y] = s[y];
-    }
-  }
-
-  void AddToBias(const RowBlock& row, const T* ds) {
-    const std::int64_t keys = row.seen.end - row.seen.begin, j = row.first + row.seen.begin;
-    if (head_.dbias_sums.data == nullptr) {
-      const MutableRows& to = head_.dbias;
-      return Write(call_.dbias.dtype, to, row.g * to.head_stride + row.i * to.row_stride + j * to.column_stride, keys,
-                   T{1}, ds + row.seen.begin);
-    }
-    const MutableRows& to = head_.dbias_sums;
-    T* const sums = static_cast<T*>(to.data) + row.g * to.head_stride + row.i * to.row_stride + j * to.column_stride;
-    const T* const from = ds + row.seen.begin;
-    std::int64_t y = 0;
-    if (to.column_stride == 1) {
-      const hn::ScalableTag<T> d;
-      for (; y + scratch_.lanes <= keys; y += scratch_.lanes) {
-        hn::StoreU(hn::Add(hn::LoadU(d, sums + y), hn::LoadU(d, from + y)), d, sums + y);
-      }
-    }
-    for (; y < keys; ++y) sums[y * to.column_stride] += from[y];
-  }
-
-  // The rows that see each tile of keys: all of them, except under a causal mask or a window.
-  void FindRows(std::int64_t rows, Range block) {
-    for (std::int64_t y = 0; block.begin + y < block.end; y += P::kKeyTile) {
-      Range& found = scratch_.rows[y / P::kKeyTile];
-      found = {0, rows};
-      const Range tile = {block.begin + y, block.begin + y + P::kKeyTile};
-      while (found.begin < found.end && Clip(scratch_.keys[found.begin], tile).empty()) ++found.begin;
-      while (found.begin < found.end && Clip(scratch_.keys[found.end - 1], tile).empty()) --found.end;
-    }
   }
 
   // Pairs: rounds p and ds of rows x and x + 1. Both in pairs of rows, for the sums over rows, take the place of the
@@ -330,66 +261,22 @@ class BackwardRunner : BackwardBlock<P> {
       TransposePairs(scratch_.dout, scratch_.ldo, rows, f_.d_v, P::Steps(rows), scratch_.dout_columns,
                      scratch_.ld_columns);
     }
-    return {scratch_.s, scratch_.dout, scratch_.dout_columns, scratch_.ldo, finite_dout_};
+    return {scratch_.s, scratch_.lds, scratch_.dout, scratch_.dout_columns, scratch_.ldo, finite_dout_};
   }
   KeyTerms<P> Keys(std::int64_t rows) const {
     if constexpr (P::kPairs) {
       TransposePairs(scratch_.q, scratch_.ldq, rows, f_.d_k, P::Steps(rows), scratch_.q_columns, scratch_.ld_columns);
     }
-    return {scratch_.t, scratch_.q, scratch_.q_columns, scratch_.ldq, finite_q_};
+    return {scratch_.t, scratch_.lds, scratch_.q, scratch_.q_columns, scratch_.ldq, finite_q_};
   }
-
-  void AddToKeys(std::int64_t r, std::int64_t rows, Range block, const KeyTerms<P>& terms, KeyGradients<P>& to) {
-    if (terms.finite || !masked_) return to.Add(terms, block.end - block.begin);
-    // A row must not touch what it does not see: 0·Inf is not 0.
-    ForVisiblePairs(r, rows, block, [&](std::int64_t x, std::int64_t y) { to.AddOne(terms, x, y); });
-  }
-
-  // Pass 1': the sums of dq += ds·k. A few columns of k at a time serve all rows, from the first-level cache if the
-  // block's keys fit into it.
-  void AddToQueries(std::int64_t r, std::int64_t rows, Range block) {
-    const std::int64_t ld = scratch_.ldk, ldq = memory_.ldq, columns = scratch_.columns_k;
-    T* const to = memory_.dq + r * ldq;
+  // And in the sums of dq.
+  RowTerms<P> QuerySums(std::int64_t r) const {
     const auto [ds, ldds] = [&] {
       if constexpr (P::kPairs) return std::pair{static_cast<const Operand*>(scratch_.ds), scratch_.ldds};
       if constexpr (!P::kPairs) return std::pair{static_cast<const Operand*>(scratch_.t), scratch_.lds};
     }();
-    if (!finite_k_ && masked_) {
-      ForVisiblePairs(r, rows, block, [&, ds = ds, ldds = ldds](std::int64_t x, std::int64_t y) {
-        const T weight = P::At(ds + x * ldds, y);
-        for (std::int64_t c = 0; c < columns; ++c) to[x * ldq + c] += weight * P::Packed(scratch_.k, ld, y, c);
-      });
-      return;
-    }
-    P::ForColumns(columns, [&, ds = ds, ldds = ldds](std::int64_t c, std::int64_t width) {
-      for (std::int64_t x = 0; x < rows; x += P::kRowTile) {
-        const Range needed = scratch_.needed[x / P::kRowTile];
-        if (needed.empty()) continue;
-        const Range steps = P::StepsOf(needed);
-        const ProductOf<P> tile = {.rows = static_cast<int>(std::min<std::int64_t>(P::kRowTile, rows - x)),
-                                   .a = ds + x * ldds + steps.begin,
-                                   .lda = ldds,
-                                   .b = scratch_.k + steps.begin * ld + c,
-                                   .ldb = ld,
-                                   .k = steps.end - steps.begin,
-                                   .alpha = scratch_.ones,
-                                   .c = to + x * ldq + c,
-                                   .ldc = ldq};
-        P::template Multiply<Into::kAdd>(tile, width);
-      }
-    });
-  }
-
-  // Calls f(row, key), counted from r and from the block's first key, for every pair that all masks allow: the slow
-  // way, if something is not finite.
-  template <class F>
-  void ForVisiblePairs(std::int64_t r, std::int64_t rows, Range block, const F& f) const {
-    RowPlace place = PlaceOf(r);
-    for (std::int64_t x = 0; x < rows; ++x, ++place) {
-      for (std::int64_t y = 0; y < block.end - block.begin; ++y) {
-        if (IsVisible(f_, h_, place.g, place.i, block.begin + y)) f(x, y);
-      }
-    }
+    T* const sums = memory_.dq + r * memory_.ldq;
+    return {ds, ldds, scratch_.k, scratch_.ldk, sums, memory_.ldq, scratch_.columns_k, finite_k_};
   }
 
   void WriteKeys(Range block) {
@@ -404,10 +291,8 @@ class BackwardRunner : BackwardBlock<P> {
     write(call_.dv, head_.dv, f_.d_v, T{1}, dv_);
   }
 
-  const Dropout dropout_;
   KeyGradients<P> dk_, dv_;
-  bool finite_k_ = true, finite_dout_ = true;
-  bool masked_ = false;  // some row does not see some key of the block
+  bool finite_k_ = true;
 };
 
 template <class P>
@@ -416,7 +301,7 @@ BackwardKernel MakeBackwardKernel() {
   BackwardKernel kernel;
   kernel.panel_bytes = kTileVectors * static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()) * sizeof(T));
   kernel.workspace_bytes = [](const BackwardCall& call) { return BackwardScratch<P>(call, nullptr).bytes; };
-  kernel.head_bytes = [](const BackwardCall& call, std::int64_t rows) {
+  kernel.head_bytes = [](const BackwardCall& call, std::int64_t rows, std::int64_t) {
     return HeadMemory<P>(call, rows, nullptr).bytes;
   };
   kernel.prepare = [](const BackwardCall& call, const BackwardHead& head, std::int64_t begin, std::int64_t end,

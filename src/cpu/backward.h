@@ -22,7 +22,8 @@ struct BackwardCall : keel::BackwardCall {
   BackwardCall() = default;
   explicit BackwardCall(const BackwardProblem& problem) : keel::BackwardCall(problem) {}
 
-  Tiles tiles;  // row_block rows at a time against the key_block keys of a task
+  Tiles tiles;           // row_block rows at a time against the key_block keys of a task
+  bool by_rows = false;  // tasks are blocks of rows (tangent.h), which need no sums of dq between them
 
   bool sums_dq() const { return dq || dscale; }  // Σ_j ds_ij k_j, which both are computed from
   bool needs_ds() const { return sums_dq() || dk || dbias; }
@@ -41,28 +42,31 @@ struct BackwardHead {
   std::byte* memory = nullptr;  // head_bytes(), kept from prepare() to finish()
 };
 
-// The keys [block·key_block, (block + 1)·key_block) against all rows. `done` counts the blocks of rows that the task
-// has added to, from the last row to the first, and `before` is that of the preceding keys' task; null if one thread
-// does the tasks in order.
-struct BackwardTask {
-  const BackwardHead* head = nullptr;
+// One block of a head: of backward(), the keys [block·key_block, (block + 1)·key_block) against all rows. `done` counts
+// the blocks of the other side that the task has added to, from the last rows to the first, and `before` is that of the
+// preceding block's task; null if one thread does the tasks in order.
+template <class Head>
+struct BlockTask {
+  const Head* head = nullptr;
   std::int64_t block = 0;
   const std::atomic<std::int64_t>* before = nullptr;
   std::atomic<std::int64_t>* done = nullptr;
 };
+using BackwardTask = BlockTask<BackwardHead>;
 
 // The kernel's entry points for one accumulation type on one SIMD target. A head goes through prepare() for all its
-// rows, run() for all its blocks of keys, finish() for all its rows; row_begin is a multiple of row_block.
-struct BackwardKernel {
-  std::int64_t panel_bytes = 0;                                                  // of one row of the register tile
-  std::int64_t (*workspace_bytes)(const BackwardCall&) = nullptr;                // one thread's scratch
-  std::int64_t (*head_bytes)(const BackwardCall&, std::int64_t rows) = nullptr;  // aligned to 64 bytes
-  void (*prepare)(const BackwardCall&, const BackwardHead&, std::int64_t row_begin, std::int64_t row_end,
-                  std::byte* workspace) = nullptr;
-  void (*run)(const BackwardCall&, const BackwardTask&, std::byte* workspace) = nullptr;
-  void (*finish)(const BackwardCall&, const BackwardHead&, std::int64_t row_begin, std::int64_t row_end,
-                 std::byte* workspace) = nullptr;
+// lines, run() for all its blocks, finish() for all its lines. Lines are what the blocks share sums of: the rows, if
+// blocks are of keys. `begin` is a multiple of row_block.
+template <class Call, class Head>
+struct BlockKernel {
+  std::int64_t panel_bytes = 0;                                                             // a register tile's row
+  std::int64_t (*workspace_bytes)(const Call&) = nullptr;                                   // one thread's scratch
+  std::int64_t (*head_bytes)(const Call&, std::int64_t rows, std::int64_t keys) = nullptr;  // aligned to 64 bytes
+  void (*prepare)(const Call&, const Head&, std::int64_t begin, std::int64_t end, std::byte* workspace) = nullptr;
+  void (*run)(const Call&, const BlockTask<Head>&, std::byte* workspace) = nullptr;
+  void (*finish)(const Call&, const Head&, std::int64_t begin, std::int64_t end, std::byte* workspace) = nullptr;
 };
+using BackwardKernel = BlockKernel<BackwardCall, BackwardHead>;
 
 // The kernel that accumulates in f32 or f64, for one of Machine::target_bits.
 BackwardKernel backward_kernel_f32(std::int64_t target);

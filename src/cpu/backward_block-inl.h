@@ -12,6 +12,7 @@
 #include <algorithm>
 
 #include "cpu/backward.h"
+#include "cpu/backward_keys-inl.h"
 #include "cpu/backward_scratch-inl.h"
 #include "cpu/dropout-inl.h"
 #include "cpu/gemm-inl.h"
@@ -23,15 +24,34 @@ HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows (rows, lda) times panels (steps, panel), times a factor per row if they are given: into c, rows lds apart.
+// Rows (rows, lda) times panels (steps, panel), of which one begins every `depth` steps, times a factor per row if they
+// are given: into c, rows ldc apart.
 template <class P>
 struct RowsTimesPanels {
   const typename P::Operand* a;
   std::int64_t lda;
   const typename P::Operand* panels;
-  std::int64_t steps;
+  std::int64_t steps, depth;
   const typename P::T* factors;
   typename P::T* c;
+  std::int64_t ldc;
+};
+
+// What a block of keys adds to sums per row: weights (rows, ldw) times packed values of keys.
+template <class P>
+struct RowTerms {
+  const typename P::Operand* weights;
+  std::int64_t ldw;
+  const typename P::Operand* values;
+  std::int64_t ld;
+  typename P::T* sums;
+  std::int64_t lds, columns;
+  bool finite;  // all values
+};
+
+// The columns of a panel: d of them, from `from` on among `depth`, or d alone.
+struct PanelShape {
+  std::int64_t d, depth = 0, from = 0;
 };
 
 template <class P>
@@ -48,7 +68,10 @@ class BackwardBlock {
         rows_(h_.n_q * f_.group),
         scratch_(call, workspace),
         memory_(call, rows_, head.memory),
-        dense_(HasDenseTerms(f_, h_)) {}
+        dense_(HasDenseTerms(f_, h_)),
+        dropout_(f_.dropout, f_.seed) {
+    std::fill_n(scratch_.ones, RoundUp(call.tiles.row_block, P::kRowTile), T{1});
+  }
 
   RowPlace PlaceOf(std::int64_t r) const { return {r, f_.group}; }
 
@@ -90,10 +113,11 @@ class BackwardBlock {
                 std::all_of(scratch_.scale, scratch_.scale + rows, [](T x) { return std::isfinite(x); });
   }
 
-  void PackPanels(const Rows& from, Range block, std::int64_t d, Operand* to) {
+  void PackPanels(DType dtype, const Rows& from, Range block, const PanelShape& shape, Operand* to) {
+    const std::int64_t depth = shape.depth > 0 ? shape.depth : P::Steps(shape.d);
     for (std::int64_t j = block.begin; j < block.end; j += scratch_.panel) {
-      P::PackPanel(f_.dtype, from, j, std::min(scratch_.panel, block.end - j), d, scratch_.panel,
-                   to + (j - block.begin) * P::Steps(d));
+      P::PackPanel(dtype, from, j, std::min(scratch_.panel, block.end - j), shape.d, scratch_.panel,
+                   to + (j - block.begin) * depth + shape.from * scratch_.panel);
     }
   }
 
@@ -133,12 +157,12 @@ class BackwardBlock {
         const ProductOf<P> tile = {.rows = static_cast<int>(tile_rows),
                                    .a = x.a + r * x.lda,
                                    .lda = x.lda,
-                                   .b = x.panels + y * x.steps,
+                                   .b = x.panels + y * x.depth,
                                    .ldb = width,
                                    .k = x.steps,
                                    .alpha = x.factors == nullptr ? nullptr : x.factors + r,
-                                   .c = x.c + r * scratch_.lds + y,
-                                   .ldc = scratch_.lds};
+                                   .c = x.c + r * x.ldc + y,
+                                   .ldc = x.ldc};
         const std::int64_t columns = RoundUp(std::min(needed.end - y, width), scratch_.granule);
         if (P::kScores == Into::kSet || x.factors == nullptr) {
           P::template Multiply<Into::kSet>(tile, columns);
@@ -150,8 +174,127 @@ class BackwardBlock {
   }
 
   RowsTimesPanels<P> QueriesTimesKeys() const {
-    return {scratch_.q, scratch_.ldq, scratch_.k_panels, P::Steps(f_.d_k), scratch_.scale, scratch_.s};
+    const std::int64_t steps = P::Steps(f_.d_k);
+    return {scratch_.q, scratch_.ldq, scratch_.k_panels, steps, steps, scratch_.scale, scratch_.s, scratch_.lds};
   }
+  RowsTimesPanels<P> GradientsTimesValues() const {
+    const std::int64_t steps = P::Steps(f_.d_v);
+    return {scratch_.dout, scratch_.ldo, scratch_.v_panels, steps, steps, nullptr, scratch_.t, scratch_.lds};
+  }
+
+  void LoadGradients(std::int64_t r, std::int64_t rows) {
+    const std::int64_t ld = scratch_.ldo;
+    RowPlace place = PlaceOf(r);
+    for (std::int64_t x = 0; x < rows; ++x, ++place) {
+      Operand* const to = scratch_.dout + x * ld;
+      const bool masked = memory_.numbers[r + x].top == static_cast<T>(-INFINITY);
+      std::fill(to + (masked ? 0 : P::Steps(f_.d_v)), to + ld, Operand{});
+      if (masked) continue;
+      WithType<T>(call_.dout.dtype, [&](auto* type) {
+        P::LoadQuery(static_cast<decltype(type)>(head_.dout.data) + place.g * head_.dout.head_stride +
+                         place.i * head_.dout.row_stride,
+                     head_.dout.column_stride, f_.d_v, T{1}, to);
+      });
+    }
+    ZeroTail(scratch_.dout, rows, ld);
+    finite_dout_ = P::AreFinite(scratch_.dout, rows, f_.d_v, ld);
+  }
+
+  // The rows that see each tile of keys: all of them, except under a causal mask or a window.
+  void FindRows(std::int64_t rows, Range block) {
+    for (std::int64_t y = 0; block.begin + y < block.end; y += P::kKeyTile) {
+      Range& found = scratch_.rows[y / P::kKeyTile];
+      found = {0, rows};
+      const Range tile = {block.begin + y, block.begin + y + P::kKeyTile};
+      while (found.begin < found.end && Clip(scratch_.keys[found.begin], tile).empty()) ++found.begin;
+      while (found.begin < found.end && Clip(scratch_.keys[found.end - 1], tile).empty()) --found.end;
+    }
+  }
+
+  void AddToKeys(std::int64_t r, std::int64_t rows, Range block, const KeyTerms<P>& terms, KeyGradients<P>& to) {
+    if (terms.finite || !masked_) return to.Add(terms, block.end - block.begin);
+    // A row must not touch what it does not see: 0·Inf is not 0.
+    ForVisiblePairs(r, rows, block, [&](std::int64_t x, std::int64_t y) { to.AddOne(terms, x, y); });
+  }
+
+  // sums += weights·values. A few columns of the values at a time serve all rows, from the first-level cache if the
+  // block's keys fit into it.
+  void AddToRows(std::int64_t r, std::int64_t rows, Range block, const RowTerms<P>& x) {
+    if (!x.finite && masked_) {
+      ForVisiblePairs(r, rows, block, [&](std::int64_t row, std::int64_t y) {
+        const T weight = P::At(x.weights + row * x.ldw, y);
+        for (std::int64_t c = 0; c < x.columns; ++c) {
+          x.sums[row * x.lds + c] += weight * P::Packed(x.values, x.ld, y, c);
+        }
+      });
+      return;
+    }
+    P::ForColumns(x.columns, [&](std::int64_t c, std::int64_t width) {
+      for (std::int64_t row = 0; row < rows; row += P::kRowTile) {
+        const Range needed = scratch_.needed[row / P::kRowTile];
+        if (needed.empty()) continue;
+        const Range steps = P::StepsOf(needed);
+        const ProductOf<P> tile = {.rows = static_cast<int>(std::min<std::int64_t>(P::kRowTile, rows - row)),
+                                   .a = x.weights + row * x.ldw + steps.begin,
+                                   .lda = x.ldw,
+                                   .b = x.values + steps.begin * x.ld + c,
+                                   .ldb = x.ld,
+                                   .k = steps.end - steps.begin,
+                                   .alpha = scratch_.ones,
+                                   .c = x.sums + row * x.lds + c,
+                                   .ldc = x.lds};
+        P::template Multiply<Into::kAdd>(tile, width);
+      }
+    });
+  }
+
+  // Calls f(row, key), counted from r and from the block's first key, for every pair that all masks allow: the slow
+  // way, if something is not finite.
+  template <class F>
+  void ForVisiblePairs(std::int64_t r, std::int64_t rows, Range block, const F& f) const {
+    RowPlace place = PlaceOf(r);
+    for (std::int64_t x = 0; x < rows; ++x, ++place) {
+      for (std::int64_t y = 0; y < block.end - block.begin; ++y) {
+        if (IsVisible(f_, h_, place.g, place.i, block.begin + y)) f(x, y);
+      }
+    }
+  }
+
+  // A row with a NaN among its visible scores, or nothing but −inf, is NaN wherever it sees a key, and only there.
+  void SpreadNaN(const RowBlock& row, T* s, T* t) const {
+    for (std::int64_t y = row.computed.begin; y < row.computed.end; ++y) {
+      const bool seen = y >= row.seen.begin && y < row.seen.end && IsVisible(f_, h_, row.g, row.i, row.first + y);
+      s[y] = seen ? static_cast<T>(NAN) : T{0};
+      if (call_.needs_ds()) t[y] = s[y];
+    }
+  }
+
+  // A row of a gradient, factor · from: written, or added to what is there.
+  void Write(DType dtype, const MutableRows& to, std::int64_t at, std::int64_t n, T factor, const T* from) const {
+    if (call_.accumulate) return AddRow<T>(dtype, to.data, at, to.column_stride, n, factor, from);
+    StoreRow<T>(dtype, to.data, at, to.column_stride, n, factor, from);
+  }
+
+  void AddToBias(const RowBlock& row, const T* ds) {
+    const std::int64_t keys = row.seen.end - row.seen.begin, j = row.first + row.seen.begin;
+    if (head_.dbias_sums.data == nullptr) {
+      const MutableRows& to = head_.dbias;
+      return Write(call_.dbias.dtype, to, row.g * to.head_stride + row.i * to.row_stride + j * to.column_stride, keys,
+                   T{1}, ds + row.seen.begin);
+    }
+    const MutableRows& to = head_.dbias_sums;
+    T* const sums = static_cast<T*>(to.data) + row.g * to.head_stride + row.i * to.row_stride + j * to.column_stride;
+    const T* const from = ds + row.seen.begin;
+    std::int64_t y = 0;
+    if (to.column_stride == 1) {
+      const hn::ScalableTag<T> d;
+      for (; y + scratch_.lanes <= keys; y += scratch_.lanes) {
+        hn::StoreU(hn::Add(hn::LoadU(d, sums + y), hn::LoadU(d, from + y)), d, sums + y);
+      }
+    }
+    for (; y < keys; ++y) sums[y * to.column_stride] += from[y];
+  }
+
 
   const BackwardCall& call_;
   const Call& f_;
@@ -161,7 +304,9 @@ class BackwardBlock {
   const BackwardScratch<P> scratch_;
   const HeadMemory<P> memory_;
   const bool dense_;
-  bool finite_q_ = true;
+  const Dropout dropout_;
+  bool finite_q_ = true, finite_dout_ = true;
+  bool masked_ = false;  // some row does not see some key of the block
 };
 
 }  // namespace keel::cpu::HWY_NAMESPACE

@@ -22,7 +22,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 // What a block of rows adds: weights times values.
 template <class P>
 struct KeyTerms {
-  const typename P::T* weights;        // (rows, lds); pairs of rows take the place of the first
+  const typename P::T* weights;        // (rows, ldw); pairs of rows take the place of the first
+  std::int64_t ldw;
   const typename P::Operand* values;   // (rows, ld)
   const typename P::Operand* columns;  // (d, ld_columns) the same by columns, for pairs
   std::int64_t ld;
@@ -37,9 +38,8 @@ class KeyGradients {
  public:
   using T = typename P::T;
 
-  KeyGradients(std::int64_t d, const BackwardScratch<P>& scratch, T* sums) : d_(d), scratch_(scratch), sums_(sums) {
-    ld_ = P::kPairs ? scratch.lds : sums == scratch.dk ? scratch.ldk : scratch.ldv;
-  }
+  KeyGradients(std::int64_t d, std::int64_t ld, const BackwardScratch<P>& scratch, T* sums)
+      : d_(d), ld_(P::kPairs ? scratch.lds : ld), scratch_(scratch), sums_(sums) {}
 
   void Clear(std::int64_t keys) { std::fill_n(sums_, (P::kPairs ? d_ : P::TiledRows(keys)) * ld_, T{0}); }
 
@@ -53,8 +53,8 @@ class KeyGradients {
           const Range seen = scratch_.rows[y / P::kKeyTile];
           if (seen.empty()) continue;
           const Product<T> tile = {.rows = static_cast<int>(std::min<std::int64_t>(P::kKeyTile, keys - y)),
-                                   .a = x.weights + seen.begin * scratch_.lds + y,
-                                   .lda = scratch_.lds,
+                                   .a = x.weights + seen.begin * x.ldw + y,
+                                   .lda = x.ldw,
                                    .b = x.values + seen.begin * x.ld + c,
                                    .ldb = x.ld,
                                    .k = seen.end - seen.begin,
@@ -73,7 +73,7 @@ class KeyGradients {
       const T weight = to_float(HalfOf(P::Weights(x.weights + row / 2 * 2 * scratch_.lds)[y], row));
       for (std::int64_t c = 0; c < d_; ++c) sums_[c * ld_ + y] += weight * P::At(x.values + row * x.ld, c);
     } else {
-      const T weight = x.weights[row * scratch_.lds + y];
+      const T weight = x.weights[row * x.ldw + y];
       for (std::int64_t c = 0; c < d_; ++c) sums_[y * ld_ + c] += weight * x.values[row * x.ld + c];
     }
   }
@@ -114,10 +114,9 @@ class KeyGradients {
     }
   }
 
-  const std::int64_t d_;
+  const std::int64_t d_, ld_;
   const BackwardScratch<P>& scratch_;
   T* const sums_;
-  std::int64_t ld_ = 0;
 };
 
 }  // namespace keel::cpu::HWY_NAMESPACE

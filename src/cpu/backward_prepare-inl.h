@@ -26,7 +26,7 @@ template <class T>
 constexpr T kTrustedLse = sizeof(T) == 4 ? 32 : 1000;
 
 template <class P>
-class BackwardPreparer : BackwardBlock<P> {
+class BackwardPreparer : protected BackwardBlock<P> {
   using T = typename P::T;
 
  public:
@@ -43,7 +43,7 @@ class BackwardPreparer : BackwardBlock<P> {
     std::fill(memory_.dq + row_begin * memory_.ldq, memory_.dq + end * memory_.ldq, T{0});
   }
 
- private:
+ protected:
   using BackwardBlock<P>::call_;
   using BackwardBlock<P>::dense_;
   using BackwardBlock<P>::f_;
@@ -64,6 +64,12 @@ class BackwardPreparer : BackwardBlock<P> {
   using BackwardBlock<P>::RowValue;
   using BackwardBlock<P>::nothing;
 
+  // A row of d_v columns.
+  void LoadRowOf(const Strided& x, const Rows& rows, const RowPlace& place, T* to) const {
+    LoadRow<T>(x.dtype, rows.data, place.g * rows.head_stride + place.i * rows.row_stride, rows.column_stride, f_.d_v,
+               T{1}, to);
+  }
+
   // Prepare() for at most row_block rows.
   void PrepareBlock(std::int64_t r, std::int64_t rows) {
     FindKeys(r, rows);
@@ -78,10 +84,8 @@ class BackwardPreparer : BackwardBlock<P> {
       numbers = {static_cast<T>(-INFINITY), 0, 0};
       if (lse == static_cast<T>(-INFINITY)) continue;
       if (scratch_.keys[x].empty() && f_.sequences.has_all_keys()) continue;  // else it may see keys that are not here
-      LoadRow<T>(call_.out.dtype, head_.out.data, g * head_.out.head_stride + i * head_.out.row_stride,
-                 head_.out.column_stride, f_.d_v, T{1}, o);
-      LoadRow<T>(call_.dout.dtype, head_.dout.data, g * head_.dout.head_stride + i * head_.dout.row_stride,
-                 head_.dout.column_stride, f_.d_v, T{1}, dout);
+      LoadRowOf(call_.out, head_.out, place, o);
+      if (call_.dout) LoadRowOf(call_.dout, head_.dout, place, dout);
       const T dlse = head_.dlse.data != nullptr ? RowValue(head_.dlse, g, i) : T{0};
       const T top = std::max(lse * static_cast<T>(kLog2E), std::numeric_limits<T>::lowest());  // −inf would be masked
       numbers = {lse != lse ? lse : top, 1, Dot(o, dout, scratch_.columns_v) - dlse};
@@ -99,6 +103,7 @@ class BackwardPreparer : BackwardBlock<P> {
     }
   }
 
+ private:
   // The maximum and sum of the rows whose lse is too coarse, computed as in the forward pass.
   void FindMaxima(std::int64_t r, std::int64_t rows) {
     LoadQueries(r, rows);
@@ -107,7 +112,7 @@ class BackwardPreparer : BackwardBlock<P> {
     for (std::int64_t first = all.begin / call_.tiles.key_block * call_.tiles.key_block; first < all.end;
          first += call_.tiles.key_block) {
       const Range block = {first, std::min(first + call_.tiles.key_block, h_.k_len)};
-      PackPanels(h_.k, block, f_.d_k, scratch_.k_panels);
+      PackPanels(f_.dtype, h_.k, block, {f_.d_k}, scratch_.k_panels);
       FindNeeded(rows, block);
       MultiplyPanels(QueriesTimesKeys(), rows, nothing);
       for (std::int64_t x = 0; x < rows; ++x) {

@@ -48,6 +48,26 @@ HWY_INLINE void Weigh(const RowNumbers<T>& row, Range computed, T* HWY_RESTRICT 
   }
 }
 
+// The softcap's slope, 1 − tanh²(x/c) = 4e/(1 + e)² with e = exp(−2|x|/c), which does not cancel near tanh = 1; and, if
+// `bend` is given, how the slope changes with x: −2 tanh(x/c)·slope/c. Scores are in units of log 2.
+template <class T>
+HWY_INLINE void FindSlope(double softcap, Range computed, const T* HWY_RESTRICT s, T* HWY_RESTRICT slope,
+                          T* HWY_RESTRICT bend = nullptr) {
+  const hn::ScalableTag<T> d;
+  const auto cap = hn::Set(d, static_cast<T>(-2 / softcap));  // s is in units of log 2 already
+  const auto one = hn::Set(d, T{1}), four = hn::Set(d, T{4});
+  for (std::int64_t y = computed.begin; y < computed.end; y += static_cast<std::int64_t>(hn::Lanes(d))) {
+    const auto score = hn::Load(d, s + y);
+    const auto e = Exp2(d, hn::Mul(hn::Abs(score), cap));
+    const auto sum = hn::Add(one, e);
+    const auto found = hn::Div(hn::Mul(four, e), hn::Mul(sum, sum));
+    hn::Store(found, d, slope + y);
+    if (bend == nullptr) continue;
+    const auto tanh = hn::CopySignToAbs(hn::Div(hn::Sub(one, e), sum), score);
+    hn::Store(hn::Mul(hn::Mul(cap, tanh), found), d, bend + y);
+  }
+}
+
 // x ∘= y, where 0 stays 0 whatever y is: a hidden key's slope may be NaN.
 template <class T>
 HWY_INLINE void Multiply(T* HWY_RESTRICT x, const T* HWY_RESTRICT y, Range range) {

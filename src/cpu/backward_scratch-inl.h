@@ -41,7 +41,7 @@ struct HeadMemory {
     numbers = reinterpret_cast<RowNumbers<T>*>(memory);
     bytes = AlignUp(padded * static_cast<std::int64_t>(sizeof(RowNumbers<T>)));
     dq = reinterpret_cast<T*>(At(memory, bytes));
-    if (call.sums_dq()) bytes += AlignUp(padded * ldq * static_cast<std::int64_t>(sizeof(T)));
+    if (call.sums_dq() && !call.by_rows) bytes += AlignUp(padded * ldq * static_cast<std::int64_t>(sizeof(T)));
   }
 };
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "core/element.h"
+#include "runtime/parallel.h"
 
 namespace keel::cpu {
 namespace {
@@ -12,27 +12,43 @@ constexpr std::int64_t kArrays = 4;
 
 std::int64_t rows_of(const Call& call) { return call.sequences.batch * call.q_heads * call.sequences.n_q; }
 
+// A head's rows of a statistic.
+template <class U>
+const U* rows_from(const MutableStrided& x, const Entry& entry, std::int64_t h) {
+  return static_cast<const U*>(x.data) + entry.batch * x.batch + h * x.head;
+}
+
+// T: what the statistics are stored in. The logarithm of the number of outcomes would show for short rows: it is computed
+// again only where that number changes.
+template <class T>
 HeadStatistics reduce_head(const Call& call, const Entry& entry, std::int64_t h, double saturation_threshold) {
-  const double sink = call.sinks ? 1.0 : 0.0;
+  const T* const max_logits = rows_from<T>(call.max_logit, entry, h);
+  const T* const entropies = rows_from<T>(call.entropy, entry, h);
+  const T* const max_weights = rows_from<T>(call.max_weight, entry, h);
+  const auto* const visibles = rows_from<std::int64_t>(call.visible, entry, h);
+  const std::int64_t sink = call.sinks ? 1 : 0;
   HeadStatistics head{.max_logit = -INFINITY, .min_entropy = INFINITY};
   std::int64_t choosing = 0;  // rows with at least two outcomes
+  std::int64_t outcomes = 0;  // of the last of them,
+  double most_entropy = 0;    // and the logarithm of that
   for (std::int64_t i = entry.q_begin; i < entry.q_begin + entry.q_len; ++i) {
-    const auto value = [&](const MutableStrided& x) {
-      return load(x.data, x.dtype, entry.batch * x.batch + h * x.head + i * x.row);
-    };
-    const double visible = value(call.visible);
-    if (visible == 0.0) continue;
-    const double max_logit = value(call.max_logit), entropy = value(call.entropy), max_weight = value(call.max_weight);
+    const std::int64_t visible = visibles[i * call.visible.row];
+    if (visible == 0) continue;
+    const double max_logit = max_logits[i * call.max_logit.row], entropy = entropies[i * call.entropy.row],
+                 max_weight = max_weights[i * call.max_weight.row];
     head.rows += 1;
     // NaN is sticky: it replaces any number, and no comparison replaces it.
     if (std::isnan(max_logit) || max_logit > head.max_logit) head.max_logit = max_logit;
     if (std::isnan(entropy) || entropy < head.min_entropy) head.min_entropy = entropy;
     head.mean_entropy += entropy;
     head.saturated += std::isnan(max_weight) ? NAN : max_weight > saturation_threshold ? 1.0 : 0.0;
-    if (visible + sink >= 2.0) {
-      head.normalised_entropy += entropy / std::log(visible + sink);
-      choosing += 1;
+    if (visible + sink < 2) continue;
+    if (visible + sink != outcomes) {
+      outcomes = visible + sink;
+      most_entropy = std::log(static_cast<T>(outcomes));
     }
+    head.normalised_entropy += entropy / most_entropy;
+    choosing += 1;
   }
   if (head.rows > 0) {
     head.mean_entropy /= static_cast<double>(head.rows);
@@ -63,15 +79,12 @@ HeadRows::HeadRows(Call& call, const HeadOutputs& wanted)
   }
 }
 
-void HeadRows::reduce() const {
-  if (wanted_.heads.empty()) return;
-  for (std::int64_t e = 0; e < call_.sequences.entries(); ++e) {
-    const Entry entry = call_.sequences.entry(e);
-    for (std::int64_t h = 0; h < call_.q_heads; ++h) {
-      wanted_.heads[static_cast<std::size_t>(e * call_.q_heads + h)] =
-          reduce_head(call_, entry, h, wanted_.saturation_threshold);
-    }
-  }
+void HeadRows::reduce(int threads) const {
+  const auto reduce = accumulation_dtype(call_.dtype) == DType::f64 ? &reduce_head<double> : &reduce_head<float>;
+  parallel_tasks(std::ssize(wanted_.heads), threads, [&](std::int64_t i) {
+    wanted_.heads[static_cast<std::size_t>(i)] =
+        reduce(call_, call_.sequences.entry(i / call_.q_heads), i % call_.q_heads, wanted_.saturation_threshold);
+  });
 }
 
 }  // namespace keel::cpu

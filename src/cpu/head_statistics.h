@@ -20,7 +20,7 @@ struct HeadOutputs {
 class HeadRows {
  public:
   HeadRows(Call& call, const HeadOutputs& wanted);
-  void reduce() const;
+  void reduce(int threads) const;
 
   static std::int64_t bytes(const Call& call, const HeadOutputs& wanted);
 

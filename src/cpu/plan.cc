@@ -23,6 +23,7 @@ constexpr double kWakeFlops = 2e6;           // waking another thread costs abou
 constexpr double kCallFlops = 1.5e5;  // and calling a team, which waits awake for a while, as this many per thread
 constexpr std::int64_t kKeyBlock = 512;
 constexpr std::int64_t kKeyChunk = 4096;
+constexpr std::int64_t kTangentBlocks = 2;  // rows share the packing of keys
 
 // Keys per block: every strip of rows reads k and v of the block again, so they should stay in half the second-level
 // cache. A function of the head sizes and the machine alone, never of the number of queries, because the order of sums
@@ -181,6 +182,15 @@ void describe(const char* kernel, const Part& part, std::int64_t workspace_bytes
   plan.workspace_bytes = workspace_bytes;
 }
 
+// Likewise for plans of blocks, with the memory that they need.
+template <class Part>
+void describe_blocks(const char* kernel, const Extent& extent, Part& part, Plan& plan) {
+  part.thread_bytes = part.kernel.workspace_bytes(part.call);
+  const std::int64_t heads = part.split_keys ? extent.heads : static_cast<std::int64_t>(part.threads);
+  const std::int64_t head_bytes = part.kernel.head_bytes(part.call, extent.rows, extent.keys);
+  describe(kernel, part, part.thread_bytes * part.threads + head_bytes * heads, plan);
+}
+
 // The second pass, for key_sums: tasks are blocks of keys. Returns the memory it needs beyond the first's.
 std::int64_t choose_key_tasks(const Extent& extent, int threads, ForwardPlan& part) {
   part.key_tasks = extent.heads * hwy::DivCeil(extent.keys, part.call.tiles.key_block);
@@ -234,38 +244,45 @@ void plan_forward(const Problem& p, const Planning& planning, Plan& plan) {
   describe("streaming", part, bytes, plan);
 }
 
-// How a backward pass is split into tasks: by head groups, or by blocks of keys too.
-void choose_backward_tasks(const BackwardProblem& problem, const Planning& planning, const Extent& extent,
-                           const Because& because, BackwardPlan& part) {
-  const Problem& p = problem.forward;
-  const MutableTensorView& dbias = problem.gradients.dbias;
-  int threads = choose_threads(p, planning, 2.5 * extent.flops, because);
-  if (threads > 1 && is_summed(dbias, 3)) {
+// How a call is split into tasks: by head groups, or by blocks of keys (tangents: of rows) too. dbias must not be
+// summed over what the tasks divide.
+struct Blocks {
+  const char* name;    // "keys"
+  std::int64_t count;  // per head group
+  bool divides_sums;   // dbias is summed over the dimension that blocks divide
+  double flops;        // of the whole call
+};
+void choose_block_tasks(const Problem& p, const Planning& planning, const Extent& extent, const Blocks& blocks,
+                        const Because& because, BlockPlan& part) {
+  const MutableTensorView& dbias = part.gradients.dbias;
+  int threads = choose_threads(p, planning, blocks.flops, because);
+  if (threads > 1 && blocks.divides_sums) {
     threads = 1;
-    because("one thread: dbias is summed over keys, which the tasks divide");
+    because("one thread: dbias is summed over ", blocks.name, ", which the tasks divide");
   }
   const bool over_entries = is_summed(dbias, 0), over_heads = is_summed(dbias, 1);
   const bool shared = over_entries || over_heads;
-  const std::int64_t blocks = std::max<std::int64_t>(hwy::DivCeil(extent.keys, part.call.tiles.key_block), 1);
   part.split_keys = (threads > 1 && shared) ||
                     planning.forced.split_keys.value_or(threads > 1 && extent.heads < kTasksPerThread * threads);
   part.chain_entries = part.split_keys && over_entries;
   part.chain_heads = part.split_keys && over_heads;
   if (part.split_keys && shared) {
-    because("a task takes its keys through ",
+    because("a task takes its ", blocks.name, " through ",
             !over_heads     ? "all entries"
             : !over_entries ? "all heads"
                             : "all heads of all entries",
             ": dbias is summed over them");
   } else if (part.split_keys) {
-    because("a task is one of ", blocks, " blocks of keys: ", extent.heads, " head groups are too few for ", threads,
-            " threads");
+    because("a task is one of ", blocks.count, " blocks of ", blocks.name, ": ", extent.heads,
+            " head groups are too few for ", threads, " threads");
   }
   const std::int64_t chains =
       (part.chain_entries ? 1 : p.entries()) * (part.chain_heads ? 1 : std::max<std::int64_t>(p.kv_heads, 1));
-  part.tasks = chains * (part.split_keys ? blocks : 1);
+  part.tasks = chains * (part.split_keys ? blocks.count : 1);
   part.threads = static_cast<int>(std::clamp<std::int64_t>(part.tasks, 1, threads));
 }
+
+std::int64_t count_of(std::int64_t n, std::int64_t block) { return std::max<std::int64_t>(hwy::DivCeil(n, block), 1); }
 
 void plan_backward(const BackwardProblem& problem, const Planning& planning, Plan& plan) {
   const Because because(planning);
@@ -283,11 +300,47 @@ void plan_backward(const BackwardProblem& problem, const Planning& planning, Pla
                 : p.dtype == DType::f64 ? backward_kernel_f64(part.target)
                                         : backward_kernel_f32(part.target);
   part.call.tiles = choose_backward_tiles(p, planning, part.unit, extent, part.kernel.panel_bytes, because);
-  choose_backward_tasks(problem, planning, extent, because, part);
-  part.thread_bytes = part.kernel.workspace_bytes(part.call);
-  const std::int64_t heads = part.split_keys ? extent.heads : static_cast<std::int64_t>(part.threads);
-  const std::int64_t bytes = part.thread_bytes * part.threads + part.kernel.head_bytes(part.call, extent.rows) * heads;
-  describe("streaming, backward", part, bytes, plan);
+  const Blocks blocks = {.name = "keys",
+                         .count = count_of(extent.keys, part.call.tiles.key_block),
+                         .divides_sums = is_summed(problem.gradients.dbias, 3),
+                         .flops = 2.5 * extent.flops};
+  choose_block_tasks(p, planning, extent, blocks, because, part);
+  describe_blocks("streaming, backward", extent, part, plan);
+}
+
+// Rows per task of a jvp: many, as they share the packing of keys, in whole blocks.
+std::int64_t choose_task_rows(const Extent& extent, std::int64_t row_block, int threads) {
+  const std::int64_t rows = choose_row_block(extent.rows, extent.heads, row_block, threads);
+  return std::max(rows / row_block * row_block, row_block);
+}
+
+void plan_tangent(const TangentProblem& problem, const Planning& planning, Plan& plan) {
+  const Because because(planning);
+  const Problem& p = problem.backward.forward;
+  TangentPlan& part = plan.emplace<TangentPlan>(problem);
+  part.target = choose_target(planning, because);
+  part.has_rows = p.has_rows() && (p.n_k > 0 || !p.sequences.has_all_keys());
+  part.gradients = part.has_rows ? problem.backward.gradients : problem.backward.as_given;
+  const char* const name = problem.is_double ? "streaming, double backward" : "streaming, jvp";
+  if (!part.has_rows) return describe("none", part, 0, plan);
+  const Extent extent = extent_of(p);
+  part.kernel = p.dtype == DType::f64 ? tangent_kernel_f64(part.target) : tangent_kernel_f32(part.target);
+  Tiles& tiles = part.call.backward.tiles =
+      choose_backward_tiles(p, planning, nullptr, extent, part.kernel.panel_bytes, because);
+  if (problem.is_double && planning.forced.tiles.row_block == 0) tiles.row_block *= kTangentBlocks;
+  const double flops = (problem.is_double ? 6.0 : 2.5) * extent.flops;
+  part.call.most_keys = extent.keys;
+  part.call.task_rows = problem.is_double ? tiles.row_block
+                                          : choose_task_rows(extent, tiles.row_block,
+                                                             choose_threads(p, planning, flops, Because(Planning{})));
+  const MutableTensorView& dbias = part.gradients.dbias;
+  const bool shares_rows = is_summed(dbias, 1) && p.q_heads > p.kv_heads;  // a query's heads may be in two tasks
+  const Blocks blocks = {.name = "rows",
+                         .count = count_of(extent.rows, part.call.task_rows),
+                         .divides_sums = is_summed(dbias, 2) || shares_rows,
+                         .flops = flops};
+  choose_block_tasks(p, planning, extent, blocks, because, part);
+  describe_blocks(name, extent, part, plan);
 }
 
 class CpuBackend final : public Backend {
@@ -296,6 +349,7 @@ class CpuBackend final : public Backend {
   std::string refusal(const Problem&) const override { return ""; }
   std::string refusal(const BackwardProblem&) const override { return ""; }
   std::string refusal(const MergeProblem&) const override { return ""; }
+  std::string refusal(const TangentProblem&) const override { return ""; }
   void plan(const Problem& problem, const Planning& planning, Plan& plan) const override {
     plan_forward(problem, planning, plan);
   }
@@ -304,6 +358,9 @@ class CpuBackend final : public Backend {
   }
   void plan(const MergeProblem& problem, const Planning& planning, Plan& plan) const override {
     plan_merge(problem, planning, plan);
+  }
+  void plan(const TangentProblem& problem, const Planning& planning, Plan& plan) const override {
+    plan_tangent(problem, planning, plan);
   }
 };
 
@@ -323,6 +380,13 @@ std::vector<std::pair<std::string, std::string>> BackwardPlan::facts() const {
   return {{"target", target_text(target, unit)},
           {"tiles", concat(tiles.row_block, " rows × ", tiles.key_block, " keys")},
           {"tasks", concat(tasks, split_keys ? " (blocks of keys)" : " (head groups)")}};
+}
+
+std::vector<std::pair<std::string, std::string>> TangentPlan::facts() const {
+  const Tiles& tiles = call.backward.tiles;
+  return {{"target", target_text(target, nullptr)},
+          {"tiles", concat(tiles.row_block, " rows × ", tiles.key_block, " keys, ", call.task_rows, " rows per task")},
+          {"tasks", concat(tasks, split_keys ? " (blocks of rows)" : " (head groups)")}};
 }
 
 const Backend& backend() { return only; }

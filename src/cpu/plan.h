@@ -3,6 +3,7 @@
 #include "cpu/backward.h"
 #include "cpu/forward.h"
 #include "cpu/head_statistics.h"
+#include "cpu/tangent.h"
 #include "cpu/unit.h"
 #include "plan/plan.h"
 
@@ -33,21 +34,44 @@ struct ForwardPlan : PlannedCall {
   std::vector<std::pair<std::string, std::string>> facts() const override;
 };
 
-struct BackwardPlan : PlannedCall {
-  explicit BackwardPlan(const BackwardProblem& problem) : call(problem) {}
-
-  BackwardCall call;
-  BackwardKernel kernel;
+// What plans of backward() and of tangents share.
+struct BlockPlan : PlannedCall {
   Gradients gradients;
   std::int64_t target = 0;
   const UnitKernels* unit = nullptr;
   bool has_rows = false;                            // else, or without keys, every gradient is 0
-  bool split_keys = false;                          // blocks of keys become separate tasks
+  bool split_keys = false;                          // blocks (of keys; of rows for tangents) become separate tasks
   bool chain_entries = false, chain_heads = false;  // one task takes these in turn, as they share sums of dbias
   int threads = 1;
   std::int64_t tasks = 1;
   std::int64_t thread_bytes = 0;
+};
 
+struct BackwardPlan : BlockPlan {
+  using AnyCall = BackwardCall;
+  using Head = BackwardHead;
+  explicit BackwardPlan(const BackwardProblem& problem) : call(problem) {}
+
+  BackwardCall call;
+  BackwardKernel kernel;
+
+  const BackwardCall& backward() const { return call; }
+  void execute() const override;
+  std::vector<std::pair<std::string, std::string>> facts() const override;
+};
+
+struct TangentPlan : BlockPlan {
+  using AnyCall = TangentCall;
+  using Head = TangentHead;
+  explicit TangentPlan(const TangentProblem& problem)
+      : call(problem, problem.backward), tout(problem.tout), tlse(problem.tlse) {}
+
+  TangentCall call;
+  TangentKernel kernel;
+  MutableTensorView tout;
+  MutableRowView tlse;
+
+  const BackwardCall& backward() const { return call.backward; }
   void execute() const override;
   std::vector<std::pair<std::string, std::string>> facts() const override;
 };

@@ -1,4 +1,4 @@
-// Splits a planned backward call into tasks, each a call of the kernel, and runs them.
+// Splits a planned backward call, or one of tangents, into tasks, each a call of the kernel, and runs them.
 #include <hwy/base.h>
 
 #include <algorithm>
@@ -98,12 +98,44 @@ struct HeadTask {
   std::int64_t entry, kv_head;
 };
 
+// What the kernels differ in: which side of the scores is divided into blocks, and which has lines.
+std::int64_t blocks_of(const BackwardCall& call, std::int64_t, std::int64_t keys) {
+  return hwy::DivCeil(keys, call.tiles.key_block);
+}
+std::int64_t blocks_of(const TangentCall& call, std::int64_t rows, std::int64_t) {
+  return hwy::DivCeil(rows, call.task_rows);
+}
+std::int64_t lines_of(const BackwardCall&, std::int64_t rows, std::int64_t) { return rows; }
+std::int64_t lines_of(const TangentCall& call, std::int64_t, std::int64_t keys) { return call.sums_keys() ? keys : 0; }
+bool has_blocks(const BackwardCall& call) { return call.needs_ds() || call.dv; }
+bool has_blocks(const TangentCall&) { return true; }
+bool has_sums(const BackwardCall& call) { return call.sums_dq(); }
+bool has_sums(const TangentCall& call) { return call.sums_keys(); }
+
+BackwardHead with_tangents(const BackwardCall&, const Entry&, std::int64_t, const BackwardHead& head) { return head; }
+TangentHead with_tangents(const TangentCall& call, const Entry& entry, std::int64_t kv_head, const BackwardHead& head) {
+  const std::int64_t b = entry.batch, h = kv_head * call.backward.forward.group, q = entry.q_begin, k = entry.k_begin;
+  return {.backward = head,
+          .tq = rows_of(call.tq, b, h, q),
+          .tk = rows_of(call.tk, b, kv_head, k),
+          .tv = rows_of(call.tv, b, kv_head, k),
+          .tbias = rows_of(call.tbias, b, h, q, k),
+          .tscale = rows_of(call.tscale, b, h, q),
+          .tsinks = rows_of(call.tsinks, b, h, q),
+          .tout = rows_of(call.tout, b, h, q),
+          .tlse = rows_of(call.tlse, b, h, q)};
+}
+
+template <class AnyPlan>
 class BackwardRun {
+  using Head = typename AnyPlan::Head;
+
  public:
-  explicit BackwardRun(const BackwardPlan& plan)
+  explicit BackwardRun(const AnyPlan& plan)
       : plan_(plan),
-        call_(plan.call),
-        forward_(plan.call.forward),
+        all_(plan.call),
+        call_(plan.backward()),
+        forward_(call_.forward),
         kernel_(plan.kernel),
         dbias_(plan.gradients.dbias, accumulation_dtype(forward_.dtype)),
         dscale_(forward_, plan.gradients.dscale.given()),
@@ -133,15 +165,20 @@ class BackwardRun {
   std::int64_t rows_of_head(const HeadTask& head) const {
     return forward_.sequences.entry(head.entry).q_rows * forward_.group;
   }
-  std::int64_t blocks_of(const HeadTask& head) const {
-    return hwy::DivCeil(forward_.sequences.entry(head.entry).k_len, call_.tiles.key_block);
+  std::int64_t keys_of_head(const HeadTask& head) const { return forward_.sequences.entry(head.entry).k_len; }
+  std::int64_t blocks(const HeadTask& head) const {
+    return has_blocks(all_) ? blocks_of(all_, rows_of_head(head), keys_of_head(head)) : 0;
+  }
+  std::int64_t lines(const HeadTask& head) const { return lines_of(all_, rows_of_head(head), keys_of_head(head)); }
+  std::int64_t head_bytes(const HeadTask& head) const {
+    return kernel_.head_bytes(all_, rows_of_head(head), keys_of_head(head));
   }
 
-  BackwardHead head_of_task(const HeadTask& task, std::byte* memory) {
+  Head head_of_task(const HeadTask& task, std::byte* memory) {
     const Entry entry = forward_.sequences.entry(task.entry);
     const std::int64_t b = entry.batch, hk = task.kv_head, h = hk * forward_.group;
     const std::int64_t q = entry.q_begin, k = entry.k_begin;
-    BackwardHead head = {.forward = head_of(forward_, task.entry, hk),
+    const BackwardHead head = {.forward = head_of(forward_, task.entry, hk),
                          .out = rows_of(call_.out, b, h, q),
                          .dout = rows_of(call_.dout, b, h, q),
                          .lse = rows_of(call_.lse, b, h, q),
@@ -154,53 +191,48 @@ class BackwardRun {
                          .dscale = dscale_.of(b, h, q),
                          .dsinks = dsinks_.of(b, h, q),
                          .memory = memory};
-    return head;
+    return with_tangents(all_, entry, hk, head);
   }
 
-  void finish(const BackwardHead& head, std::int64_t begin, std::int64_t end, std::byte* workspace) const {
-    if (call_.sums_dq()) kernel_.finish(call_, head, begin, end, workspace);
+  void finish(const Head& head, std::int64_t begin, std::int64_t end, std::byte* workspace) const {
+    if (has_sums(all_)) kernel_.finish(all_, head, begin, end, workspace);
   }
-  bool has_blocks() const { return call_.needs_ds() || call_.dv; }
 
   // A task is a head group from beginning to end.
   void run_heads() {
     parallel_tasks(std::ssize(heads_), plan_.threads, [&](std::int64_t at) {
       const HeadTask& task = heads_[static_cast<std::size_t>(at)];
-      const std::int64_t rows = rows_of_head(task);
-      std::byte* const scratch = thread_workspace(plan_.thread_bytes + kernel_.head_bytes(call_, rows));
-      const BackwardHead head = head_of_task(task, scratch + plan_.thread_bytes);
-      kernel_.prepare(call_, head, 0, rows, scratch);
-      for (std::int64_t block = 0; has_blocks() && block < blocks_of(task); ++block) {
-        kernel_.run(call_, {&head, block}, scratch);
-      }
-      finish(head, 0, rows, scratch);
+      std::byte* const scratch = thread_workspace(plan_.thread_bytes + head_bytes(task));
+      const Head head = head_of_task(task, scratch + plan_.thread_bytes);
+      kernel_.prepare(all_, head, 0, lines(task), scratch);
+      for (std::int64_t block = 0; block < blocks(task); ++block) kernel_.run(all_, {&head, block}, scratch);
+      finish(head, 0, lines(task), scratch);
     });
   }
 
   // A task is a block of keys, of one head group or of a chain of them. Blocks of the same head group follow each other
-  // through its rows: a task waits for one that has begun before it, never for a later one.
+  // through its lines: a task waits for one that has begun before it, never for a later one.
   void run_blocks() {
     std::vector<std::int64_t> offsets = {0};
-    for (const HeadTask& head : heads_)
-      offsets.push_back(offsets.back() + kernel_.head_bytes(call_, rows_of_head(head)));
+    for (const HeadTask& head : heads_) offsets.push_back(offsets.back() + head_bytes(head));
     constexpr std::int64_t kAlign = 64;
     const auto memory = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(offsets.back() + kAlign));
     auto* const base = memory.get() + (kAlign - reinterpret_cast<std::uintptr_t>(memory.get()) % kAlign) % kAlign;
-    std::vector<BackwardHead> heads;
+    std::vector<Head> heads;
     for (std::size_t at = 0; at < heads_.size(); ++at) heads.push_back(head_of_task(heads_[at], base + offsets[at]));
 
-    for_blocks_of_rows([&](std::size_t at, std::int64_t begin, std::int64_t end) {
-      kernel_.prepare(call_, heads[at], begin, end, thread_workspace(plan_.thread_bytes));
+    for_lines([&](std::size_t at, std::int64_t begin, std::int64_t end) {
+      kernel_.prepare(all_, heads[at], begin, end, thread_workspace(plan_.thread_bytes));
     });
-    if (has_blocks()) {
+    if (has_blocks(all_)) {
       std::int64_t most = 0;
-      for (const HeadTask& head : heads_) most = std::max(most, blocks_of(head));
+      for (const HeadTask& head : heads_) most = std::max(most, blocks(head));
       std::vector<std::atomic<std::int64_t>> done(static_cast<std::size_t>(most) * heads_.size());
       const auto take = [&](std::int64_t block, std::size_t at) {
-        if (block >= blocks_of(heads_[at])) return;
+        if (block >= blocks(heads_[at])) return;
         std::atomic<std::int64_t>* const own = &done[static_cast<std::size_t>(block) * heads_.size() + at];
         try {
-          kernel_.run(call_, {&heads[at], block, block > 0 ? own - heads_.size() : nullptr, own},
+          kernel_.run(all_, {&heads[at], block, block > 0 ? own - heads_.size() : nullptr, own},
                       thread_workspace(plan_.thread_bytes));
         } catch (...) {  // no memory for the scratch: no task must wait for this one
           for (auto& each : done) each.store(INT64_MAX);
@@ -220,27 +252,27 @@ class BackwardRun {
         for (const std::size_t at : chains[static_cast<std::size_t>(i % count)]) take(i / count, at);
       });
     }
-    for_blocks_of_rows([&](std::size_t at, std::int64_t begin, std::int64_t end) {
+    for_lines([&](std::size_t at, std::int64_t begin, std::int64_t end) {
       finish(heads[at], begin, end, thread_workspace(plan_.thread_bytes));
     });
   }
 
   template <class Work>
-  void for_blocks_of_rows(const Work& work) {
-    struct Block {
+  void for_lines(const Work& work) {
+    struct Part {
       std::size_t head;
       std::int64_t begin, end;
     };
-    std::vector<Block> blocks;
+    std::vector<Part> parts;
     const std::int64_t step = 8 * call_.tiles.row_block;
     for (std::size_t at = 0; at < heads_.size(); ++at) {
-      const std::int64_t rows = rows_of_head(heads_[at]);
-      for (std::int64_t begin = 0; begin < rows; begin += step)
-        blocks.push_back({at, begin, std::min(begin + step, rows)});
+      const std::int64_t lines_of_head = lines(heads_[at]);
+      for (std::int64_t begin = 0; begin < lines_of_head; begin += step)
+        parts.push_back({at, begin, std::min(begin + step, lines_of_head)});
     }
-    parallel_tasks(std::ssize(blocks), plan_.threads, [&](std::int64_t i) {
-      const Block& block = blocks[static_cast<std::size_t>(i)];
-      work(block.head, block.begin, block.end);
+    parallel_tasks(std::ssize(parts), plan_.threads, [&](std::int64_t i) {
+      const Part& part = parts[static_cast<std::size_t>(i)];
+      work(part.head, part.begin, part.end);
     });
   }
 
@@ -279,10 +311,11 @@ class BackwardRun {
     }
   }
 
-  const BackwardPlan& plan_;
+  const AnyPlan& plan_;
+  const typename AnyPlan::AnyCall& all_;
   const BackwardCall& call_;
   const Call& forward_;
-  const BackwardKernel& kernel_;
+  const BlockKernel<typename AnyPlan::AnyCall, Head>& kernel_;
   BiasSums dbias_;
   RowValues dscale_, dsinks_;
   std::vector<HeadTask> heads_;
@@ -299,6 +332,13 @@ void write_zeros(const Gradients& g) {
 void BackwardPlan::execute() const {
   if (has_rows) return BackwardRun(*this)();
   if (!gradients.accumulate) write_zeros(gradients);
+}
+
+void TangentPlan::execute() const {
+  if (has_rows) return BackwardRun(*this)();
+  if (gradients.accumulate) return;
+  write_zeros(gradients);
+  zero(tout), zero(tlse);
 }
 
 }  // namespace keel::cpu

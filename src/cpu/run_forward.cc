@@ -130,7 +130,7 @@ void ForwardPlan::execute() const {
   ForwardCall with_rows = call;
   const HeadRows rows(with_rows, heads);
   run(with_rows);
-  rows.reduce();
+  rows.reduce(threads);
 }
 
 }  // namespace keel::cpu

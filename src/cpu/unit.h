@@ -14,6 +14,7 @@ struct UnitKernels {
   std::int64_t key_block = 0;    // keys whose scores, for the rows that go together, stay in the first-level cache
   ForwardKernel forward;
   BackwardKernel backward;
+  double (*peak)(std::int64_t steps) = nullptr;  // as the loops of peak.h
 };
 
 // Of a unit that machine() has.
@@ -23,5 +24,7 @@ ForwardKernel forward_kernel_avx512_bf16();
 BackwardKernel backward_kernel_avx512_bf16();
 ForwardKernel forward_kernel_amx();
 BackwardKernel backward_kernel_amx();
+double peak_avx512_bf16(std::int64_t steps);
+double peak_amx(std::int64_t steps);
 
 }  // namespace keel::cpu

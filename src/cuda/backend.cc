@@ -71,6 +71,9 @@ class CudaBackend final : public Backend {
   std::string refusal(const Problem& p) const override { return refusal_of(p.device); }
   std::string refusal(const BackwardProblem& p) const override { return refusal_of(p.forward.device); }
   std::string refusal(const MergeProblem& p) const override { return refusal_of(p.out.device); }
+  std::string refusal(const TangentProblem& p) const override {
+    return concat("arrays on ", text_of(p.backward.forward.device), ", for which it is computed on the CPU alone");
+  }
 
   void plan(const Problem& p, const Planning& planning, Plan& plan) const override {
     PlannedForward& part = plan.emplace<PlannedForward>();
@@ -100,6 +103,7 @@ class CudaBackend final : public Backend {
     part.stream = p.stream;
     plan.kernel = "plain, merge";
   }
+  void plan(const TangentProblem&, const Planning&, Plan&) const override {}  // refused
 
  private:
   static std::string refusal_of(const Device& device) {

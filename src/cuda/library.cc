@@ -47,6 +47,15 @@ void* open_library(std::string& reason) {
   return open(kFile);
 }
 
+// What the library's function of this name returns; null without one.
+template <class Function>
+auto from(void* handle, const char* name) {
+  void* const symbol = dlsym(handle, name);
+  Function function = nullptr;
+  std::memcpy(&function, &symbol, sizeof function);
+  return function != nullptr ? function() : nullptr;
+}
+
 Library open_table() {
   Library library;
   void* const handle = open_library(library.reason);
@@ -54,16 +63,15 @@ Library open_table() {
     library.reason = concat("no CUDA backend: ", library.reason);
     return library;
   }
-  void* const symbol = dlsym(handle, kTableFunction);
-  TableFunction function = nullptr;
-  std::memcpy(&function, &symbol, sizeof function);
-  const Table* const table = function != nullptr ? function() : nullptr;
+  const Table* const table = from<TableFunction>(handle, kTableFunction);
   if (table == nullptr || table->size != sizeof(Table) || std::strcmp(table->version, KEEL_VERSION) != 0) {
     library.reason = concat("no CUDA backend: expected that of Keel ", KEEL_VERSION, ", found ",
                             table == nullptr ? "another library" : table->version);
     return library;
   }
   library.table = table;
+  const Tools* const tools = from<ToolsFunction>(handle, kToolsFunction);
+  if (tools != nullptr && tools->size == sizeof(Tools)) library.tools = tools;
   return library;
 }
 

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "cuda/table.h"
+#include "cuda/tools.h"
 
 namespace keel::cuda {
 
@@ -10,7 +11,8 @@ namespace keel::cuda {
 // environment's KEEL_CUDA_LIBRARY names.
 struct Library {
   const Table* table = nullptr;
-  std::string reason;  // where there is none: why
+  const Tools* tools = nullptr;  // null where the library has none of this version
+  std::string reason;            // where there is none: why
 };
 const Library& library();
 

@@ -34,6 +34,11 @@ Plan make_plan(const MergeProblem& problem, const Backends& backends, const Plan
   return plan_on("merge", problem.out.device, problem, backends, planning);
 }
 
+Plan make_plan(const TangentProblem& problem, const Backends& backends, const Planning& planning) {
+  return plan_on(problem.is_double ? "attention_double_backward" : "attention_jvp", problem.backward.forward.device,
+                 problem, backends, planning);
+}
+
 std::string describe(const Plan& plan, const std::vector<std::string>& reasons) {
   std::string text;
   const auto line = [&](std::string name, const std::string& value) {

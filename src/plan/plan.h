@@ -105,11 +105,13 @@ class Backend {
   virtual std::string refusal(const Problem& problem) const = 0;
   virtual std::string refusal(const BackwardProblem& problem) const = 0;
   virtual std::string refusal(const MergeProblem& problem) const = 0;
+  virtual std::string refusal(const TangentProblem& problem) const = 0;
 
   // Fills the plan and emplaces its part.
   virtual void plan(const Problem& problem, const Planning& planning, Plan& plan) const = 0;
   virtual void plan(const BackwardProblem& problem, const Planning& planning, Plan& plan) const = 0;
   virtual void plan(const MergeProblem& problem, const Planning& planning, Plan& plan) const = 0;
+  virtual void plan(const TangentProblem& problem, const Planning& planning, Plan& plan) const = 0;
 };
 
 template <class AnyProblem>
@@ -135,6 +137,7 @@ class Backends {
 [[nodiscard]] Plan make_plan(const Problem& problem, const Backends& backends, const Planning& planning);
 [[nodiscard]] Plan make_plan(const BackwardProblem& problem, const Backends& backends, const Planning& planning);
 [[nodiscard]] Plan make_plan(const MergeProblem& problem, const Backends& backends, const Planning& planning);
+[[nodiscard]] Plan make_plan(const TangentProblem& problem, const Backends& backends, const Planning& planning);
 
 // The plan as text, one fact per line.
 [[nodiscard]] std::string describe(const Plan& plan, const std::vector<std::string>& reasons);

@@ -8,6 +8,7 @@ namespace keel::reference {
 
 void attention(const Problem& problem);
 void attention_backward(const BackwardProblem& problem);
+void attention_tangents(const TangentProblem& problem);  // attention_jvp() and attention_double_backward()
 void merge(const MergeProblem& problem);
 
 }  // namespace keel::reference

@@ -28,6 +28,7 @@ struct Row {
   std::vector<char> visible;
   std::vector<double> dot;    // q·k
   std::vector<double> slope;  // d(softcap)/ds: 1 − tanh²(s/c), or 1
+  std::vector<double> bend;   // d²(softcap)/ds²: −2 tanh(s/c)·slope/c, or 0
   std::vector<double> s;      // the score that enters the softmax
   std::vector<double> p;      // softmax weights
   std::vector<double> z;      // dropout's multiplier of each weight: 1 without dropout
@@ -77,7 +78,7 @@ inline void compute_row(const Problem& problem, const RowIndex& index, const dou
   const Entry entry = problem.entry(e);
   const std::int64_t b = entry.batch, iq = entry.q_begin + i, d = problem.d_k;
   const auto n = static_cast<std::size_t>(entry.k_len);
-  for (auto* values : {&row.dot, &row.slope, &row.s, &row.p, &row.z}) values->assign(n, 0.0);
+  for (auto* values : {&row.dot, &row.slope, &row.bend, &row.s, &row.p, &row.z}) values->assign(n, 0.0);
   row.visible.assign(n, 0);
   row.count = 0;
   row.m = -INFINITY;
@@ -103,6 +104,7 @@ inline void compute_row(const Problem& problem, const RowIndex& index, const dou
       const double t = std::tanh(s / *o.softcap);
       s = *o.softcap * t;
       row.slope[j] = 1.0 - t * t;
+      row.bend[j] = -2.0 * t * row.slope[j] / *o.softcap;
     }
     if (o.bias.given()) s += bias_at(problem, b, h, iq, jk);
     if (o.alibi.given()) s -= alibi * static_cast<double>(std::abs(at - j));

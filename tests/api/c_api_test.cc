@@ -20,6 +20,34 @@ TEST(CApi, OptionsAndOutputsMayBeNull) {
   EXPECT_EQ(keel_attention_backward(&b.inputs, &b.gradients, nullptr), KEEL_OK);
 }
 
+// Values of which every block has others.
+void fill(Block& block, int seed) {
+  for (std::int64_t i = 0; i < 1024; ++i) block.data()[i] = std::sin(static_cast<float>(i + 100 * seed));
+}
+
+TEST(CApi, DerivativesAlongTangentsAreThoseOfTheCppInterface) {
+  CJvp c;
+  JvpCall j;
+  for (int i = 0; i < 5; ++i) fill(c.blocks[i], i), fill(j.blocks[i], i);
+  for (int i = 0; i < 6; ++i) fill(c.more[i], 5 + i), fill(j.tangent_blocks[i], 5 + i);
+  ASSERT_EQ(c(), KEEL_OK) << keel_last_error();
+  j();
+  EXPECT_EQ(c.out.memory, j.out_block.memory);
+  EXPECT_EQ(c.lse.memory, j.lse_block.memory);
+  EXPECT_NE(c.out.data()[0], 0.0f);
+
+  CDouble two;
+  DoubleCall d;
+  for (int i = 0; i < 7; ++i) fill(two.blocks[i], i), fill(d.blocks[i], i);
+  fill(two.more_blocks[0], 9), fill(d.tangent_block, 9);
+  ASSERT_EQ(two(), KEEL_OK) << keel_last_error();
+  d();
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(two.more[i].memory, d.gradient_blocks[i].memory) << i;
+  EXPECT_EQ(two.more_blocks[1].memory, d.out_block.memory);
+  EXPECT_EQ(two.more_blocks[2].memory, d.lse_block.memory);
+  EXPECT_NE(two.more[0].data()[0], 0.0f);
+}
+
 TEST(CApi, ViewsGetTheStridesOfCOrder) {
   const keel_view four = tensor(nullptr, {2, 3, 4, 5});
   EXPECT_EQ(four.strides[0], 60);
@@ -156,6 +184,9 @@ TEST(CApi, BackwardAndMergeGiveWhatTheCppInterfaceGives) {
   cpp();
   EXPECT_EQ(m.out_block.memory, cpp.out_block.memory);
   for (int i = 0; i < 8; ++i) EXPECT_EQ(m.row_blocks[i].memory, cpp.row_blocks[i].memory) << i;
+  m.out_block = {};
+  ASSERT_EQ(keel_merge_on_stream(m.parts, m.count, &m.out, &m.outputs, nullptr), KEEL_OK);
+  EXPECT_EQ(m.out_block.memory, cpp.out_block.memory);
 }
 
 TEST(CApi, GradientsAreAddedToWhatIsThere) {

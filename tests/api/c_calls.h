@@ -76,6 +76,52 @@ struct CBackward {
   }
 };
 
+struct CJvp {
+  Block blocks[5], more[6], out, lse, bias, sinks;
+  keel_jvp_inputs inputs = {sizeof(inputs),
+                            tensor(blocks[0].data(), kQShape),
+                            tensor(blocks[1].data(), kKShape),
+                            tensor(blocks[2].data(), kVShape),
+                            tensor(blocks[3].data(), kOutShape),
+                            rows(blocks[4].data())};
+  keel_tangents tangents = {sizeof(tangents),
+                            tensor(more[0].data(), kQShape),
+                            tensor(more[1].data(), kKShape),
+                            tensor(more[2].data(), kVShape),
+                            tensor(more[3].data(), kScoreShape),
+                            rows(more[4].data()),
+                            heads(more[5].data())};
+  keel_jvp_outputs outputs = {sizeof(outputs), tensor(out.data(), kOutShape), rows(lse.data()), /*accumulate=*/0};
+  keel_options options;
+  bool no_inputs = false, no_tangents = false, no_outputs = false;
+
+  CJvp() {
+    KEEL_INIT(&options);
+    options.bias = tensor(bias.data(), kScoreShape);
+    options.sinks = heads(sinks.data());
+  }
+  keel_status operator()() const {
+    return keel_attention_jvp(no_inputs ? nullptr : &inputs, no_tangents ? nullptr : &tangents,
+                              no_outputs ? nullptr : &outputs, &options);
+  }
+};
+
+struct CDouble : CBackward {
+  Block more_blocks[8];
+  keel_tangents tangents = {sizeof(tangents), tensor(more_blocks[0].data(), kQShape), {}, {}, {}, {}, {}};
+  keel_double_gradients second = {sizeof(second), gradients.dq,
+                                  gradients.dk,   gradients.dv,
+                                  gradients.dbias, gradients.dscale,
+                                  gradients.dsinks, tensor(more_blocks[1].data(), kOutShape),
+                                  rows(more_blocks[2].data()), /*accumulate=*/0};
+  bool no_tangents = false, no_second = false;
+
+  keel_status operator()() const {
+    return keel_attention_double_backward(no_inputs ? nullptr : &inputs, no_tangents ? nullptr : &tangents,
+                                          no_second ? nullptr : &second, &options);
+  }
+};
+
 struct CMerge {
   Block blocks[2][9], out_block, row_blocks[8];
   keel_partial parts[2] = {part(blocks[0]), part(blocks[1])};

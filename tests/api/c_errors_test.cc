@@ -147,6 +147,27 @@ TEST(CErrors, ErrorsOfTheBackwardPass) {
   });
 }
 
+TEST(CErrors, ErrorsOfTangents) {
+  expect_messages<CJvp>({
+      {"[attention_jvp] inputs: expected a structure, got null", [](CJvp& c) { c.no_inputs = true; }},
+      {"[attention_jvp] tangents: expected a structure, got null", [](CJvp& c) { c.no_tangents = true; }},
+      {"[attention_jvp] outputs: expected a structure, got null", [](CJvp& c) { c.no_outputs = true; }},
+      {"[attention_jvp] accumulate: expected 0 or 1, got 2", [](CJvp& c) { c.outputs.accumulate = 2; }},
+      {"[attention_jvp] tv.reserved: expected 0, got 9", [](CJvp& c) { c.tangents.tv.reserved[1] = 9; }},
+      {"[attention_jvp] tbias: expected none without a bias, got a view", [](CJvp& c) { c.options.bias = {}; }},
+  });
+  expect_messages<CDouble>({
+      {"[attention_double_backward] inputs: expected a structure, got null", [](CDouble& c) { c.no_inputs = true; }},
+      {"[attention_double_backward] tangents: expected a structure, got null",
+       [](CDouble& c) { c.no_tangents = true; }},
+      {"[attention_double_backward] gradients: expected a structure, got null", [](CDouble& c) { c.no_second = true; }},
+      {"[attention_double_backward] ddlse.reserved: expected 0, got 9",
+       [](CDouble& c) { c.second.ddlse.reserved[1] = 9; }},
+      {"[attention_double_backward] dq: expected its own memory, got memory that overlaps q",
+       [](CDouble& c) { c.second.dq = c.inputs.q; }},
+  });
+}
+
 TEST(CErrors, ErrorsOfMerge) {
   expect_messages<CMerge>({
       {"[merge] parts: expected a pointer to a count of at least 0, got count 2 at null",

@@ -34,6 +34,12 @@ TEST(Yardsticks, KeepWhatTheyMeasureByKind) {
   EXPECT_EQ(measured.at({Yardsticks::What::fma, DType::f64, target, 2}).size(), 2u);
 }
 
+TEST(Yardsticks, AMatrixUnitIsFasterThanFusedMultiplyAdds) {
+  if (!machine().bf16_unit) GTEST_SKIP() << "this CPU has no matrix unit that is faster than widening bf16";
+  Yardsticks yardsticks(1e-2);
+  EXPECT_GT(yardsticks.unit(1), 1.3 * yardsticks.fma(DType::f32, machine().target_bits.front(), 1));
+}
+
 constexpr Procedure kShort{.repeats = 3, .sample_seconds = 1e-4, .yardstick_seconds = 1e-4};
 
 Case tiny(std::int64_t n) { return {.q_heads = 1, .kv_heads = 1, .n_q = n, .n_k = n, .d = 16}; }

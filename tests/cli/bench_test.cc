@@ -120,5 +120,22 @@ TEST(Bench, JsonBecomesMarkdown) {
   EXPECT_THAT(result.out, testing::Not(HasSubstr("old")));
 }
 
+TEST(BenchGpu, SaysWhatIsMissingWithoutAGpu) {
+  const TemporaryFolder folder;
+  const Result result = shell(folder, "KEEL_CUDA_LIBRARY=/nowhere/libkeel_cuda.so keel bench gpu");
+  EXPECT_EQ(result.status, 3);
+  EXPECT_EQ(result.out, "");
+  EXPECT_TRUE(is_one_message(result.err));
+  EXPECT_THAT(result.err,
+              testing::HasSubstr("expected a GPU numbered 0, got none: no CUDA backend: /nowhere/libkeel_cuda.so"));
+}
+
+TEST(BenchGpu, RefusesGroupsThatItDoesNotHave) {
+  const TemporaryFolder folder;
+  const Result result = keel(folder, {"bench", "gpu", "--group", "sideways"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.err, testing::HasSubstr("--group"));
+}
+
 }  // namespace
 }  // namespace keel::test

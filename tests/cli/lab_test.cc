@@ -28,7 +28,7 @@ TEST(Lab, ListNamesEveryExperimentAndItsQuestion) {
     EXPECT_FALSE(experiment.at("question").get<std::string>().empty());
   }
   EXPECT_THAT(names, ElementsAre("example", "softmax", "variance", "saturation", "entropy", "gradient", "length",
-                                 "ablation", "temperature", "scores", "translate"));
+                                 "ablation", "temperature", "scores", "translate", "broken"));
   EXPECT_TRUE(folder.names().empty());
 }
 
@@ -347,7 +347,7 @@ TEST(Lab, CtrlCLeavesFinishedExperimentsReadable) {
                               "while [ ! -e lab-report/softmax.json ]; do sleep 0.05; done; kill -INT $run; wait $run; "
                               "echo status $?");
   EXPECT_EQ(result.out, "status 130\n");
-  EXPECT_THAT(result.err, HasSubstr("keel: interrupted, 2 of 11 experiments finished"));
+  EXPECT_THAT(result.err, HasSubstr("keel: interrupted, 2 of 12 experiments finished"));
   const io::Buffer bytes = io::read_file(folder / "lab-report/softmax.json");
   const auto* text = reinterpret_cast<const char*>(bytes.data());
   EXPECT_EQ(Json::parse(text, text + bytes.size()).at("experiment"), "softmax");

@@ -6,7 +6,8 @@
 
 #include "core/valid_call.h"
 
-// Every message that Problem can raise, in full. One row a refusal in src/core/problem.cc and src/core/checker.h.
+// Every message that Problem can raise, in full. One row a refusal in src/core/problem.cc, backward_problem.cc and
+// checker.h.
 namespace keel {
 namespace {
 
@@ -39,6 +40,8 @@ void expect_messages(const Spoilt<Call> (&table)[N]) {
 using F = ForwardCall;
 using B = BackwardCall;
 using M = MergeCall;
+using J = JvpCall;
+using D = DoubleCall;
 
 TEST(Errors, OfTheTensors) {
   expect_messages<F>({
@@ -414,6 +417,57 @@ TEST(Errors, OfTheBackwardPass) {
        [](B& b) { b.gradients.dv.data = b.gradients.dk.data; }},
       {"[attention_backward] dbias: expected its own memory, got memory that overlaps bias",
        [](B& b) { b.gradients.dbias.data = const_cast<void*>(b.options.bias.data); }},
+  });
+}
+
+TEST(Errors, OfTheTangents) {
+  expect_messages<J>({
+      {"[attention_jvp] k: expected d_k 8 as in q, got 7", [](J& j) { j.inputs.k.shape[3] = 7; }},
+      {"[attention_jvp] out: expected shape (B, H_q, N_q, d_v) = (2, 4, 3, 6), got (2, 4, 3, 5)",
+       [](J& j) { j.inputs.out.shape[3] = 5; }},
+      {"[attention_jvp] lse: expected dtype f32, got f64", [](J& j) { j.inputs.lse.dtype = DType::f64; }},
+      {"[attention_jvp] tq: expected dtype f32, got f64", [](J& j) { j.tangents.tq.dtype = DType::f64; }},
+      {"[attention_jvp] tk: expected shape of k = (2, 2, 5, 8), got (2, 2, 4, 8)",
+       [](J& j) { j.tangents.tk.shape[2] = 4; }},
+      {"[attention_jvp] tv: expected a pointer to data of shape (2, 2, 5, 6), got null",
+       [](J& j) { j.tangents.tv.data = nullptr; }},
+      {"[attention_jvp] tbias: expected none without a bias, got a view", [](J& j) { j.options.bias = {}; }},
+      {"[attention_jvp] tbias: expected dtype f32, got f16", [](J& j) { j.tangents.tbias.dtype = DType::f16; }},
+      {"[attention_jvp] tbias: expected shape (B, H_q, N_q, N_k) = (2, 4, 3, 5), or 1 in any dimension, got "
+       "(2, 2, 3, 5)",
+       [](J& j) { j.tangents.tbias.shape[1] = 2; }},
+      {"[attention_jvp] tscale: expected dtype f64, f32, f16 or bf16, got i64",
+       [](J& j) { j.tangents.tscale.dtype = DType::i64; }},
+      {"[attention_jvp] tscale: expected shape (B, H_q, N_q) = (2, 4, 3), or 1 in any dimension, got (2, 4, 2)",
+       [](J& j) { j.tangents.tscale.shape[2] = 2; }},
+      {"[attention_jvp] tsinks: expected none without sinks, got a view", [](J& j) { j.options.sinks = {}; }},
+      {"[attention_jvp] tsinks: expected shape (H_q) = (4), got (2)", [](J& j) { j.tangents.tsinks.shape[0] = 2; }},
+      {"[attention_jvp] tout: expected dtype f32, got bf16", [](J& j) { j.outputs.tout.dtype = DType::bf16; }},
+      {"[attention_jvp] tout: expected strides that keep elements apart, got (72, 18, 0, 1) for shape (2, 4, 3, 6)",
+       [](J& j) { j.outputs.tout.strides[2] = 0; }},
+      {"[attention_jvp] tlse: expected shape (B, H_q, N_q) = (2, 4, 3), got (2, 4, 2)",
+       [](J& j) { j.outputs.tlse.shape[2] = 2; }},
+      {"[attention_jvp] tout: expected its own memory, got memory that overlaps out",
+       [](J& j) { j.outputs.tout.data = const_cast<void*>(j.inputs.out.data); }},
+  });
+}
+
+TEST(Errors, OfDoubleBackward) {
+  expect_messages<D>({
+      {"[attention_double_backward] dout: expected dtype f32, got i64",
+       [](D& d) { d.inputs.dout.dtype = DType::i64; }},
+      {"[attention_double_backward] tq: expected shape of q = (2, 4, 3, 8), got (2, 4, 3, 6)",
+       [](D& d) { d.tangents.tq.shape[3] = 6; }},
+      {"[attention_double_backward] dk: expected shape of k = (2, 2, 5, 8), got (2, 2, 5, 7)",
+       [](D& d) { d.gradients.dk.shape[3] = 7; }},
+      {"[attention_double_backward] ddout: expected shape (B, H_q, N_q, d_v) = (2, 4, 3, 6), got (2, 4, 3, 5)",
+       [](D& d) { d.second.ddout.shape[3] = 5; }},
+      {"[attention_double_backward] ddlse: expected dtype f32, got f64",
+       [](D& d) { d.second.ddlse.dtype = DType::f64; }},
+      {"[attention_double_backward] origin: expected all keys here, got 5 from 2 of 9",
+       [](D& d) { d.options.origin = {.key = 2, .n_k = 9}; }},
+      {"[attention_double_backward] ddout: expected its own memory, got memory that overlaps dout",
+       [](D& d) { d.second.ddout.data = const_cast<void*>(d.inputs.dout.data); }},
   });
 }
 

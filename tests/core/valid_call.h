@@ -76,6 +76,36 @@ struct BackwardCall {
   void operator()() const { attention_backward(inputs, gradients, options); }
 };
 
+struct JvpCall {
+  Block blocks[5], tangent_blocks[6], out_block, lse_block, bias_block, sink_block;
+  JvpInputs inputs = {.q = blocks[0].tensor(kQShape),
+                      .k = blocks[1].tensor(kKShape),
+                      .v = blocks[2].tensor(kVShape),
+                      .out = blocks[3].tensor(kOutShape),
+                      .lse = blocks[4].rows()};
+  Tangents tangents = {.tq = tangent_blocks[0].tensor(kQShape),
+                       .tk = tangent_blocks[1].tensor(kKShape),
+                       .tv = tangent_blocks[2].tensor(kVShape),
+                       .tbias = tangent_blocks[3].tensor(kScoreShape),
+                       .tscale = tangent_blocks[4].rows(),
+                       .tsinks = tangent_blocks[5].heads()};
+  JvpOutputs outputs = {.tout = out_block.tensor(kOutShape), .tlse = lse_block.rows()};
+  Options options = {.bias = bias_block.tensor(kScoreShape), .sinks = sink_block.heads()};
+
+  void operator()() const { attention_jvp(inputs, tangents, outputs, options); }
+};
+
+struct DoubleCall : BackwardCall {
+  Block tangent_block, out_block, lse_block;
+  Tangents tangents = {.tq = tangent_block.tensor(kQShape)};
+  DoubleGradients second = {.ddout = out_block.tensor(kOutShape), .ddlse = lse_block.rows()};
+
+  void operator()() {
+    second.gradients = gradients;
+    attention_double_backward(inputs, tangents, second, options);
+  }
+};
+
 struct MergeCall {
   Block part_blocks[2][9], out_block, row_blocks[8];
   std::vector<Partial> parts = {part(0), part(1)};

@@ -40,6 +40,7 @@ struct Broken : Backend {
   std::string refusal(const Problem& problem) const override { return refuse(problem); }
   std::string refusal(const BackwardProblem&) const override { return ""; }
   std::string refusal(const MergeProblem&) const override { return ""; }
+  std::string refusal(const TangentProblem&) const override { return ""; }
   void plan(const Problem& problem, const Planning& planning, Plan& plan) const override {
     make(problem, planning, plan, forward);
   }
@@ -48,6 +49,9 @@ struct Broken : Backend {
   }
   void plan(const MergeProblem& problem, const Planning& planning, Plan& plan) const override {
     make(problem, planning, plan, merge);
+  }
+  void plan(const TangentProblem& problem, const Planning& planning, Plan& plan) const override {
+    cpu::backend().plan(problem, planning, plan);
   }
 
  private:

@@ -15,6 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import breaks
 import chromium
 import playground
 
@@ -61,6 +62,7 @@ def faults(browser, live, axe):
     found = [f"first screen: {what} ends at {bottom:.0f} of {height}" for what, bottom in zip(("the answer", "the live figure"), browser.evaluate(FIRST))
              if live and bottom > height]
     browser.evaluate("document.querySelectorAll('details').forEach(d => { if (!d.matches('.numbers, td details')) d.open = true; })")
+    browser.evaluate("document.querySelectorAll('.case, .solution, .hints li').forEach(e => { e.hidden = false; })")
     browser.evaluate("new Promise(done => setTimeout(done, 300))")
     found += browser.complaints()
     wide = browser.evaluate("document.documentElement.scrollWidth - innerWidth")
@@ -100,13 +102,15 @@ def main():
             for scheme in ("light", "dark"):
                 browser.open(arguments.report.resolve().as_uri(), screen, scheme)
                 browser.evaluate("new Promise(done => { const ready = () => document.documentElement.dataset.playground ? done() : setTimeout(ready, 20); ready(); })")
-                found = []
+                at = browser.evaluate("[...document.querySelectorAll('nav a')].findIndex(a => a.hasAttribute('aria-current'))")
+                found = [f"contents: at the top link {at} is marked"] if at > 0 else []
+                found += breaks.check(browser) if (name, scheme) == ("phone", "light") else breaks.check_memory(browser)
                 if arguments.keel and scheme == "light":
                     found += playground.check(browser, str(arguments.keel), folder)
                 found += faults(browser, True, arguments.axe)
                 charts = browser.evaluate("document.querySelectorAll('.chart').length")
                 time = browser.evaluate("document.querySelector('.timing')?.dataset.value")
-                print(f"{name}, {scheme}: {size} bytes, {charts} charts, 256 × 256 at d = 64 in {time} ms, {len(found)} faults", *found, sep="\n  ")
+                print(f"{name}, {scheme}: {size} bytes, {charts} charts, 256 × 256 at d = 64 in {time or '?'} ms, {len(found)} faults", *found, sep="\n  ")
                 failed = failed or bool(found)
                 if arguments.shots:
                     for section in browser.evaluate("[...document.querySelectorAll('section')].map(s => s.id)"):

@@ -9,6 +9,7 @@ from pathlib import Path
 TOLERANCE = 1e-5  # of weights, entropy and scores, which is relative for those beyond 1
 SLIDERS = ["live-size", "live-keys", "live-temperature", "live-spread"]
 MOST_WASM = 400_000
+MOST_MS = 16  # for 256 × 256 scores at d = 64: the fastest of some calls, since other tests run at the same time
 
 # What the figure was given and found, and the numbers in the page: {name: [exact, as text]}.
 SHOWN = """(() => {
@@ -115,6 +116,9 @@ def check(browser, keel, folder):
     if browser.evaluate(SHOWN)["drawn"] == after["drawn"]:
         faults.append("another row is the same row")
     faults += check_worked(browser, keel, folder) + check_editor(browser, keel, folder)
+    time = browser.evaluate("new Promise(done => { const ready = () => { const t = document.querySelector('.timing')?.dataset.least; t ? done(Number(t)) : setTimeout(ready, 20); }; ready(); })")
+    if time >= MOST_MS:
+        faults.append(f"256 × 256 scores at d = 64 take {time} ms, expected less than {MOST_MS}")
     size = browser.evaluate("Live.size")
     if size > MOST_WASM:
         faults.append(f"WebAssembly: {size} bytes of at most {MOST_WASM}")

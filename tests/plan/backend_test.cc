@@ -40,9 +40,13 @@ class FillBackend : public Backend {
     return p.gradients.dk.given() ? "dk, which it does not compute" : "";
   }
   std::string refusal(const MergeProblem&) const override { return ""; }
+  std::string refusal(const TangentProblem& p) const override {
+    return p.is_double ? "second derivatives, which it does not compute" : "";
+  }
   void plan(const Problem& p, const Planning&, Plan& plan) const override { fill(p.out, 7.0f, plan); }
   void plan(const BackwardProblem& p, const Planning&, Plan& plan) const override { fill(p.gradients.dq, 9.0f, plan); }
   void plan(const MergeProblem& p, const Planning&, Plan& plan) const override { fill(p.out, 11.0f, plan); }
+  void plan(const TangentProblem& p, const Planning&, Plan& plan) const override { fill(p.tout, 13.0f, plan); }
 
  private:
   static void fill(const MutableTensorView& view, float value, Plan& plan) {

@@ -1,1 +1,1 @@
-"""Keel against torch's own attention on the CPU: `python -m keel.bench --help`. Needs torch."""
+"""Keel against torch's own attention: `python -m keel.bench --help`. Needs torch."""

@@ -1,4 +1,4 @@
-"""Keel for PyTorch: attention on CPU tensors under autograd, fake tensors and torch.compile.
+"""Keel for PyTorch: attention on CPU and CUDA tensors under autograd, fake tensors and torch.compile.
 
 scaled_dot_product_attention   torch's own signature and meaning
 attention                      every option of Keel, with lse, statistics, and gradients for bias, scale and sinks

@@ -12,7 +12,7 @@ from keel._arrays import TorchMaker
 from keel._options import Options, refuse_unknown, takes
 from keel.torch import _observe
 from keel.torch import _operator as operator
-from keel.torch._check import autocasted, causal_of, check_no_tangent, check_tensor, refuse
+from keel.torch._check import autocasted, causal_of, check_tensor, is_autocast, refuse
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -137,11 +137,12 @@ def attention(
 
     Shapes: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B, H_kv, N_k, d_v), result (B, H_q, N_q, d_v); mask and
     bias (B, H_q, N_q, N_k), scale (B, H_q, N_q), any dimension of which may be 1 or missing from the left; alibi and
-    sinks (H_q,); q_lengths and k_lengths (B,), q_offsets and k_offsets (E + 1,), tensors of integers. The options
-    mean what they mean in keel.attention; dropout takes its seed from torch's generator, and torch.set_num_threads
-    bounds the threads. Under autocast, q, k, v, bias and a mask of numbers are taken in its dtype. out_dtype is the
-    dtype of the result: that of q, or torch.float32 for 16-bit inputs, which keeps the precision of partial results
-    that are to be merged.
+    sinks (H_q,); q_lengths and k_lengths (B,), q_offsets and k_offsets (E + 1,), tensors of integers. All tensors
+    are on the CPU or on one CUDA device, where the work goes to torch's current stream; the integers may be on the
+    CPU in any case. The options mean what they mean in keel.attention; dropout takes its seed from torch's
+    generator of the CPU, and torch.set_num_threads bounds the threads. Under autocast, q, k, v, bias and a mask of
+    numbers are taken in its dtype. out_dtype is the dtype of the result: that of q, or torch.float32 for 16-bit
+    inputs, which keeps the precision of partial results that are to be merged.
 
     Returns the output; an Attention (out, lse, stats) when asked for lse or the statistics; an AttentionWeights (out,
     lse, stats, weights) when asked for the weights, what multiplied v, after dropout. lse (B, H_q, N_q) can be
@@ -163,7 +164,7 @@ def attention(
     for name in options:
         if name not in _NAMES:
             refuse_unknown(_OPERATION, name, _NAMES)
-    if torch.is_autocast_enabled("cpu"):
+    if is_autocast(q):
         q, k, v = (autocasted(x) for x in (q, k, v))
         options["mask"], options["bias"] = autocasted(options.get("mask")), autocasted(options.get("bias"))
     mask = options.get("mask")
@@ -173,7 +174,6 @@ def attention(
         options["mask"], options["causal"] = None, causal_of(_OPERATION, "mask", mask, q.shape[2], k.shape[2])
     if out_dtype is not None:
         TorchMaker(torch, q.dtype).out_dtype(_OPERATION, out_dtype)
-    check_no_tangent(_OPERATION, q, k, v, *options.values())
     flat = operator.flatten(_OPERATION, options)
     observer = None if torch.compiler.is_compiling() else _observe.observer
     out: Tensor

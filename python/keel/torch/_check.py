@@ -9,11 +9,11 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.nn.attention.bias import CausalBias, CausalVariant
 
 from keel._classes import takes_over, what_is
 
+DEVICES = ("cpu", "cuda")
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -25,8 +25,8 @@ def check_tensor(operation: str, name: str, x: Any) -> Tensor:
     """TypeError unless `x` is a tensor that Keel supports."""
     if not isinstance(x, Tensor):
         refuse(operation, name, "a tensor", type(x).__name__, TypeError)
-    if x.device.type not in ("cpu", "meta"):
-        refuse(operation, name, "a tensor on the CPU", f"one on {x.device}", TypeError)
+    if x.device.type not in (*DEVICES, "meta"):
+        refuse(operation, name, "a tensor on the CPU or a CUDA device", f"one on {x.device}", TypeError)
     if x.layout is not torch.strided:
         refuse(operation, name, "a dense tensor", f"one of layout {x.layout}", TypeError)
     if x.is_nested:
@@ -34,14 +34,6 @@ def check_tensor(operation: str, name: str, x: Any) -> Tensor:
     if takes_over(torch, x):
         refuse(operation, name, "a tensor whose memory holds its values", what_is(x), TypeError)
     return x
-
-
-def check_no_tangent(operation: str, *tensors: Any) -> None:
-    """NotImplementedError for forward-mode derivatives, which would be lost silently."""
-    if torch.compiler.is_compiling() or forward_ad._current_level < 0 or torch._C._functorch.maybe_current_level():
-        return
-    if any(isinstance(x, Tensor) and forward_ad.unpack_dual(x).tangent is not None for x in tensors):
-        raise NotImplementedError(f"[{operation}] forward-mode derivatives of attention are not computed")
 
 
 _NUMBERS = (int, float, np.floating, np.integer, torch.SymInt, torch.SymFloat)
@@ -114,8 +106,19 @@ def check_integers(operation: str, name: str, x: Any) -> Tensor:
     return given.to(torch.int64)
 
 
+def check_device(operation: str, name: str, x: Any, first: Tensor) -> None:
+    """ValueError unless `x`, if it is a tensor, is on the device of `first`."""
+    if isinstance(x, Tensor) and x.device != first.device:
+        refuse(operation, name, f"a tensor on {first.device} like the first", f"one on {x.device}")
+
+
+def is_autocast(x: Tensor) -> bool:
+    """Whether autocast is on for the device of `x`."""
+    return x.device.type in DEVICES and torch.is_autocast_enabled(x.device.type)
+
+
 def autocasted(x: Any) -> Any:
     """A tensor of numbers in the dtype of autocast, which leaves float64 alone; anything else as it is."""
     if not isinstance(x, Tensor) or not x.is_floating_point() or x.dtype == torch.float64:
         return x
-    return x.to(torch.get_autocast_dtype("cpu"))
+    return x.to(torch.get_autocast_dtype(x.device.type))

@@ -20,11 +20,11 @@ FIELDS = ("max_logit", "mean_entropy", "min_entropy", "saturated", "logit_std")
 
 
 class _Sums:
-    """Sums over the calls of one layer in one step, one value per head."""
+    """Sums over the calls of one layer in one step, one value per head. They stay on the device until they are read."""
 
     def __init__(self) -> None:
         self.calls = 0
-        self.parts: list[list[Tensor]] = []
+        self.parts: list[Tensor] = []  # of each call: what add() stacks, (8, H)
 
     def add(self, statistics: Tensor, counts: Tensor, threshold: float) -> None:
         max_logit, entropy, max_weight, mean, var = statistics
@@ -35,28 +35,31 @@ class _Sums:
         wide = mean.double()
         first = (count * wide).sum(rows)
         # About each head's own mean: the squares of large logits would swamp their spread.
-        centre = first / count.sum(rows).clamp(min=1)
+        total = count.sum(rows)
+        centre = first / total.clamp(min=1)
         second = (count * (var.double() + (wide - centre[:, None]).square())).sum(rows)
         self.calls += 1
         self.parts.append(
-            [
-                max_logit.amax(rows).double(),
-                entropy.sum(rows, dtype=torch.float64),
-                torch.where(seen, entropy, torch.inf).amin(rows).double(),
-                (max_weight > threshold).sum(rows).double(),
-                seen.sum(rows).double(),
-                count.sum(rows),
-                first,
-                second,
-            ]
+            torch.stack(
+                [
+                    max_logit.amax(rows).double(),
+                    entropy.sum(rows, dtype=torch.float64),
+                    torch.where(seen, entropy, torch.inf).amin(rows).double(),
+                    (max_weight > threshold).sum(rows).double(),
+                    seen.sum(rows).double(),
+                    total,
+                    first,
+                    second,
+                ]
+            )
         )
 
-    def records(self, step: int, layer: str) -> list[dict[str, Any]]:
-        parts = [part for part in self.parts if bool(part[4].any())]  # calls in which some row saw a key
-        if not parts:
+    def records(self, step: int, layer: str, parts: Tensor) -> list[dict[str, Any]]:
+        """From the parts of all calls, (calls, 8, H), on the CPU."""
+        parts = parts[parts[:, 4].any(1)]  # calls in which some row saw a key
+        if not len(parts):
             return []
-        columns = [torch.stack(column) for column in zip(*parts)]
-        max_logit, entropy, min_entropy, saturated, rows, count, first, second = columns
+        max_logit, entropy, min_entropy, saturated, rows, count, first, second = parts.unbind(1)
         total, all_rows = count.sum(0), rows.sum(0)
         centre = first.sum(0) / total.clamp(min=1)
         # Spread about the mean of all calls: within each, and between them.
@@ -173,7 +176,12 @@ class Monitor:
         """Ends a step: writes and returns its records, calls on_alarm for those beyond a limit, and begins the next."""
         with self._lock:
             sums, self._sums = self._sums, {}
-        records = [record for layer, layer_sums in sums.items() for record in layer_sums.records(self.steps, layer)]
+        parts = _on_the_cpu([torch.stack(layer_sums.parts) for layer_sums in sums.values()])
+        records = [
+            record
+            for (layer, layer_sums), part in zip(sums.items(), parts)
+            for record in layer_sums.records(self.steps, layer, part)
+        ]
         if self.jsonl is not None and records:
             with open(self.jsonl, "a", encoding="utf-8") as file:
                 for record in records:
@@ -222,6 +230,16 @@ class Monitor:
             self._here.names.pop()
 
         return enter, leave
+
+
+def _on_the_cpu(parts: list[Tensor]) -> list[Tensor]:
+    """The same on the CPU, in one transfer per device: each waits for the device."""
+    for device in {part.device for part in parts if part.device.type != "cpu"}:
+        there = [i for i, part in enumerate(parts) if part.device == device]
+        numbers = torch.cat([parts[i].flatten() for i in there]).cpu().split([parts[i].numel() for i in there])
+        for i, found in zip(there, numbers):
+            parts[i] = found.view(parts[i].shape)
+    return parts
 
 
 def _json(value: Any) -> Any:

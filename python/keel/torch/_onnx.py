@@ -111,7 +111,7 @@ def _mask(q: Tensor, k: Tensor, options: Mapping[str, Any]) -> Tensor | None:
 def _as_numbers(mask: Tensor, q: Tensor) -> Tensor:
     if mask.dtype != torch.bool:
         return mask.to(q.dtype)
-    return torch.zeros((), dtype=q.dtype).masked_fill(~mask, -torch.inf)
+    return torch.zeros((), dtype=q.dtype, device=q.device).masked_fill(~mask, -torch.inf)
 
 
 def _with_a_key(k: Tensor, v: Tensor, mask: Tensor, sinks: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,8 +1,10 @@
-"""The operators torch.ops.keel.attention, attention_backward and attention_weights.
+"""The operators torch.ops.keel.attention, attention_backward, attention_jvp, attention_double_backward and
+attention_weights.
 
-They are functional and have fake implementations (for fake tensors and torch.compile); the second is the derivative of
-the first, the third has none. Shapes are those of keel.attention: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B,
-H_kv, N_k, d_v). The options are those of keel._options, None if left out; `seed` is an int64 tensor of one element.
+They are functional and have fake implementations (for fake tensors and torch.compile). The second is the derivative of
+the first, the third that along tangents, and the fourth the derivative of the second; the others have none. Shapes are
+those of keel.attention: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B, H_kv, N_k, d_v). The options are those of
+keel._options, None if left out; `seed` is an int64 tensor of one element.
 """
 
 from __future__ import annotations
@@ -13,13 +15,16 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 from torch._decomp import meta_table, register_decomposition
+from torch.autograd import forward_ad
 
 from keel import _core
 from keel._attention import COUNTS
 from keel._attention import STATISTICS as _STATISTICS
 from keel._backward import OF_OPTIONS, OF_TENSORS, Gradients
 from keel._options import TABLE
+from keel._tangents import DoubleGradients, Tangents
 from keel.torch import _check, _onnx
+from keel.torch._plain import is_plain_call
 
 # Per kind of option: what checks and converts a caller's value, and its types in an operator, of which one is given.
 _KINDS: dict[str, tuple[Any, ...]] = {
@@ -32,6 +37,7 @@ _KINDS: dict[str, tuple[Any, ...]] = {
     "integers": (_check.check_integers, "Tensor?"),
     "seed": (_check.check_tensor, "Tensor?"),
     "threads": (None,),  # set by torch.set_num_threads
+    "stream": (None,),  # torch's current one
 }
 
 
@@ -73,6 +79,16 @@ torch.library.define(
     f"(Tensor? dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, {_SCHEMA}, bool[] wanted) "
     f"-> ({', '.join('Tensor' for _ in Gradients._fields)})",
 )
+_TANGENTS = ", ".join(f"Tensor? {name}" for name in Tangents._fields)
+torch.library.define(
+    "keel::attention_jvp",
+    f"(Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, {_SCHEMA}, {_TANGENTS}) -> (Tensor, Tensor)",
+)
+torch.library.define(
+    "keel::attention_double_backward",
+    f"(Tensor? dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, {_SCHEMA}, {_TANGENTS}, "
+    f"bool[] wanted) -> ({', '.join('Tensor' for _ in DoubleGradients._fields)})",
+)
 torch.library.define("keel::attention_weights", f"(Tensor q, Tensor k, Tensor v, {_SCHEMA}) -> Tensor")
 INPUTS = [argument.name for argument in torch.ops.keel.attention.default._schema.arguments]
 
@@ -84,7 +100,7 @@ def flatten(operation: str, options: Mapping[str, Any]) -> list[Any]:
         if value is not None:
             check, *places = _ROWS[name]
             value = check(operation, name, value)
-            flat[places[isinstance(value, Tensor)]] = value
+            flat[places[1 if isinstance(value, Tensor) else 0]] = value
     if flat[_DROPOUT] and flat[_SEED] is None:
         flat[_SEED] = torch.randint(0, 2**63 - 1, (1,), dtype=torch.int64)  # torch.manual_seed makes dropout repeat
     return flat
@@ -161,6 +177,7 @@ def _gradients(q: Tensor, k: Tensor, v: Tensor, flat: Any, wanted: list[bool]) -
     return gradients
 
 
+_DEVICES = ("CPU", "CUDA")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -170,7 +187,6 @@ def _fake(name: str) -> Callable[[Function], Function]:
     return decorator
 
 
-@torch.library.impl("keel::attention", "CPU")
 def _attention(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     *options, statistics, out_dtype = rest
     results = _results(q, v, statistics, out_dtype)
@@ -180,6 +196,9 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Ten
         outputs.update(zip((*STATISTICS, *COUNTS), (*rows.unbind(0), *counts.unbind(0))))
     _core.attention(q, k, v, out, given(options), outputs)
     return results
+
+
+torch.library.impl("keel::attention", _DEVICES, _attention)
 
 
 @_fake("keel::attention")
@@ -192,7 +211,7 @@ def _empty_weights(q: Tensor, k: Tensor) -> Tensor:
     return q.new_empty((*q.shape[:-1], k.shape[-2]))
 
 
-@torch.library.impl("keel::attention_weights", "CPU")
+@torch.library.impl("keel::attention_weights", _DEVICES)
 def _attention_weights(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> Tensor:
     weights = _empty_weights(q, k)
     _core.attention(q, k, v, empty_output(q, v), given(options), {"weights": weights})
@@ -204,7 +223,6 @@ def _attention_weights_fake(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> T
     return _empty_weights(q, k)
 
 
-@torch.library.impl("keel::attention_backward", "CPU")
 def _attention_backward(dout: Tensor | None, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Any:
     out, lse, *options, wanted = rest
     gradients = _gradients(q, k, v, options, wanted)
@@ -214,39 +232,98 @@ def _attention_backward(dout: Tensor | None, dlse: Tensor | None, q: Tensor, k: 
     return _all_of(gradients, q)
 
 
+torch.library.impl("keel::attention_backward", _DEVICES, _attention_backward)
+
+
 @_fake("keel::attention_backward")
 def _attention_backward_fake(dout: Any, dlse: Any, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Any:
     _, _, *options, wanted = rest
     return _all_of(_gradients(q, k, v, options, wanted), q)
 
 
-def _all_of(gradients: dict[str, Tensor], q: Tensor) -> Any:
+def _all_of(gradients: dict[str, Tensor], q: Tensor, names: tuple[str, ...] = Gradients._fields) -> Any:
     """A tensor for each gradient, wanted or not, as an operator must return."""
-    return tuple(gradients[name] if name in gradients else q.new_empty(0) for name in Gradients._fields)
+    return tuple(gradients[name] if name in gradients else q.new_empty(0) for name in names)
+
+
+def _tangents(tensors: Any) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in zip(Tangents._fields, tensors) if tensor is not None}
+
+
+@torch.library.impl("keel::attention_jvp", "CPU")
+def _attention_jvp(q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    options, tangents = rest[: len(ARGUMENTS)], rest[len(ARGUMENTS) :]
+    tout, tlse = torch.empty_like(out), torch.empty_like(lse)
+    _core.attention_jvp(q, k, v, out, lse, given(options), _tangents(tangents), {"tout": tout, "tlse": tlse})
+    return tout, tlse
+
+
+@_fake("keel::attention_jvp")
+def _attention_jvp_fake(q: Any, k: Any, v: Any, out: Tensor, lse: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(out), torch.empty_like(lse)
+
+
+def _double_gradients(q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, *rest: Any) -> dict[str, Tensor]:
+    options, wanted = rest[: len(ARGUMENTS)], rest[-1]
+    *of_inputs, of_dout, of_dlse = wanted
+    gradients = _gradients(q, k, v, options, of_inputs)
+    if of_dout:
+        gradients["ddout"] = torch.empty_like(out)
+    if of_dlse:
+        gradients["ddlse"] = torch.empty_like(lse)
+    return gradients
+
+
+@torch.library.impl("keel::attention_double_backward", "CPU")
+def _attention_double_backward(dout: Tensor | None, dlse: Tensor | None, *rest: Any) -> Any:
+    q, k, v, out, lse, *others = rest
+    options, tangents = others[: len(ARGUMENTS)], others[len(ARGUMENTS) : -1]
+    gradients = _double_gradients(*rest)
+    inputs = (q, k, v, out, lse, torch.zeros_like(out) if dout is None else dout, dlse)
+    _core.attention_double_backward(inputs, given(options), _tangents(tangents), gradients)
+    return _all_of(gradients, q, DoubleGradients._fields)
+
+
+@_fake("keel::attention_double_backward")
+def _attention_double_backward_fake(dout: Any, dlse: Any, *rest: Any) -> Any:
+    return _all_of(_double_gradients(*rest), rest[0], DoubleGradients._fields)
+
+
+def _keep(ctx: Any, tensors: tuple[Any, ...], options: list[Any]) -> None:
+    """Saves tensors, and options, of which some are tensors."""
+    saved = (*tensors, *(options[i] for i in TENSORS))
+    ctx.save_for_backward(*saved)
+    if isinstance(ctx, torch.autograd.function.FunctionCtx):  # operators have no derivative along tangents
+        ctx.save_for_forward(*saved)
+    ctx.others = [None if i in TENSORS else option for i, option in enumerate(options)]
+    ctx.set_materialize_grads(False)
+
+
+def _kept(ctx: Any) -> tuple[list[Any], list[Any]]:
+    saved = list(ctx.saved_tensors)
+    options = list(ctx.others)
+    for i in reversed(TENSORS):
+        options[i] = saved.pop()
+    return saved, options
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     q, k, v, *options, _statistics, _out_dtype = inputs
     out, lse, rows, counts = output
-    ctx.save_for_backward(q, k, v, out, lse, *(options[i] for i in TENSORS))
-    for i in TENSORS:
-        options[i] = None
-    ctx.others = options
+    _keep(ctx, (q, k, v, out, lse), options)
     ctx.mark_non_differentiable(rows, counts)
-    ctx.set_materialize_grads(False)
 
 
 def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None, *_: Any) -> tuple[Any, ...]:
     results: dict[str, Tensor | None] = dict.fromkeys(INPUTS)
     if dout is None and dlse is None:
         return tuple(results.values())
-    q, k, v, out, lse, *tensors = ctx.saved_tensors
-    options = list(ctx.others)
-    for i, tensor in zip(TENSORS, tensors):
-        options[i] = tensor
+    (q, k, v, out, lse), options = _kept(ctx)
     needed = {name for name, needs in zip(INPUTS, ctx.needs_input_grad) if needs}
     wanted = [not needed.isdisjoint(_SOURCES[gradient]) for gradient in Gradients._fields]
-    gradients = attention_backward(dout, dlse, q, k, v, out, lse, *options, wanted)
+    given = (dout, dlse, q, k, v, out, lse, *options, wanted)
+    direct = not torch.is_grad_enabled() and is_plain_call(given)
+    gradients = _attention_backward(*given) if direct else attention_backward(*given)
     for name, gradient in zip(Gradients._fields, gradients):
         results.update((source, gradient) for source in _SOURCES[name] if source in needed)
     return tuple(results.values())
@@ -255,11 +332,85 @@ def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None, *_: Any) 
 torch.library.register_autograd("keel::attention", _differentiate, setup_context=_save)
 
 
-def _no_second(ctx: Any, *_: Any) -> Any:
-    raise NotImplementedError("[attention_backward] second derivatives of attention are not computed")
+def _along(tangents: Any) -> list[Any]:
+    """The tangents of attention's inputs, in the order of Tangents."""
+    named = dict(zip(INPUTS, tangents))
+    found = {
+        gradient: [named[source] for source in _SOURCES[gradient] if named.get(source) is not None]
+        for gradient in Gradients._fields
+    }
+    return [found[gradient][-1] if found[gradient] else None for gradient in Gradients._fields]
 
 
-torch.library.register_autograd("keel::attention_backward", _no_second)
+def _move(ctx: Any, *tangents: Any) -> Any:
+    """attention along tangents."""
+    saved, options = _kept(ctx)
+    return (*attention_jvp(*saved, *options, *_along(tangents)), None, None)
+
+
+def _save_backward(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    dout, dlse, q, k, v, out, lse, *options, wanted = inputs
+    ctx.has = dout is not None, dlse is not None
+    _keep(ctx, (*(x for x in (dout, dlse) if x is not None), q, k, v, out, lse), options)
+    ctx.wanted = wanted
+    ctx.mark_non_differentiable(*(x for x, want in zip(output, wanted) if not want))
+
+
+def _kept_backward(ctx: Any) -> tuple[list[Any], list[Any]]:
+    saved, options = _kept(ctx)
+    for at, has in enumerate(ctx.has):
+        if not has:
+            saved.insert(at, None)
+    return saved, options
+
+
+def _differentiate_backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+    """Second derivatives. out and lse have none of their own: they are functions of the others."""
+    needs = dict(zip(_BACKWARD_INPUTS, ctx.needs_input_grad))
+    results: dict[str, Any] = dict.fromkeys(_BACKWARD_INPUTS)
+    tangents = [x if want else None for x, want in zip(gradients, ctx.wanted)]
+    if all(x is None for x in tangents):
+        return tuple(results.values())
+    inputs, options = _kept_backward(ctx)
+    wanted = [any(needs[source] for source in _SOURCES[gradient]) for gradient in Gradients._fields]
+    second = attention_double_backward(*inputs, *options, *tangents, [*wanted, needs["dout"], needs["dlse"]])
+    for name, gradient in zip(DoubleGradients._fields, second):
+        for source in _SOURCES.get(name, [name[1:]]):
+            if needs[source]:
+                results[source] = gradient
+    return tuple(results.values())
+
+
+def _move_backward(ctx: Any, tdout: Any, tdlse: Any, *tangents: Any) -> Any:
+    """attention_backward along tangents: a product of the Hessian and a vector, and the gradients of what dout and dlse
+    move by."""
+    inputs, options = _kept_backward(ctx)
+    q, k, v, _out, _lse, *rest = tangents
+    moves = _along((q, k, v, *rest))
+    wanted = list(ctx.wanted)
+    terms = []
+    if any(x is not None for x in moves):
+        second = attention_double_backward(*inputs, *options, *moves, [*wanted, False, False])
+        terms.append(second[: len(wanted)])
+    if tdout is not None or tdlse is not None:
+        terms.append(attention_backward(tdout, tdlse, *inputs[2:], *options, wanted))
+    return tuple(sum(parts) if want and parts else None for want, *parts in zip(wanted, *terms))
+
+
+_BACKWARD_INPUTS = [argument.name for argument in torch.ops.keel.attention_backward.default._schema.arguments]
+torch.library.register_autograd("keel::attention_backward", _differentiate_backward, setup_context=_save_backward)
+
+
+def _no_third(ctx: Any, *_: Any) -> Any:
+    raise NotImplementedError("[attention_double_backward] third derivatives of attention are not computed")
+
+
+def _no_derivative(ctx: Any, *_: Any) -> Any:
+    raise NotImplementedError("[attention_jvp] derivatives of attention along tangents have none of their own")
+
+
+torch.library.register_autograd("keel::attention_double_backward", _no_third)
+torch.library.register_autograd("keel::attention_jvp", _no_derivative)
 
 
 def _one_by_one(operator: Any) -> Any:
@@ -279,6 +430,8 @@ def _one_by_one(operator: Any) -> Any:
 
 torch.library.register_vmap("keel::attention", _one_by_one(torch.ops.keel.attention))
 torch.library.register_vmap("keel::attention_backward", _one_by_one(torch.ops.keel.attention_backward))
+torch.library.register_vmap("keel::attention_jvp", _one_by_one(torch.ops.keel.attention_jvp))
+torch.library.register_vmap("keel::attention_double_backward", _one_by_one(torch.ops.keel.attention_double_backward))
 torch.library.register_vmap("keel::attention_weights", _one_by_one(torch.ops.keel.attention_weights))
 
 
@@ -293,6 +446,7 @@ class _Transformed(torch.autograd.Function):
 
     setup_context = staticmethod(_save)
     backward = staticmethod(_differentiate)
+    jvp = staticmethod(_move)
 
 
 class _TransformedBackward(torch.autograd.Function):
@@ -302,27 +456,85 @@ class _TransformedBackward(torch.autograd.Function):
     def forward(*inputs: Any) -> Any:
         return torch.ops.keel.attention_backward(*inputs)
 
+    setup_context = staticmethod(_save_backward)
+    backward = staticmethod(_differentiate_backward)
+    jvp = staticmethod(_move_backward)
+
+
+class _Last(torch.autograd.Function):
+    """What has no derivative: `operator` of the others."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(operator: Any, *inputs: Any) -> Any:
+        return operator(*inputs)
+
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         pass
 
-    backward = staticmethod(_no_second)
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        _no_third(ctx)
+
+    @staticmethod
+    def jvp(ctx: Any, *_: Any) -> Any:
+        _no_third(ctx)
 
 
-def _transforming() -> bool:
-    return not torch.compiler.is_compiling() and torch._C._functorch.maybe_current_level() is not None
+class _Direct(torch.autograd.Function):
+    """The operator for plain tensors, of which the dispatcher would take several times as long."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Any:
+        output = _attention(*inputs)
+        _save(ctx, inputs, output)
+        return output
+
+    backward = staticmethod(_differentiate)
+
+
+_apply: Any = super(torch.autograd.Function, _Direct).apply  # without its handling of transforms
+
+
+def _transforming(inputs: tuple[Any, ...]) -> bool:
+    if torch.compiler.is_compiling():
+        return False
+    if torch._C._functorch.maybe_current_level() is not None:
+        return True
+    return forward_ad._current_level >= 0 and any(
+        isinstance(x, Tensor) and forward_ad.unpack_dual(x).tangent is not None for x in inputs
+    )
 
 
 def attention(*inputs: Any) -> Any:
-    """torch.ops.keel.attention, inside torch.func's transforms too."""
-    function: Any = _Transformed.apply if _transforming() else torch.ops.keel.attention
+    """torch.ops.keel.attention, inside torch.func's transforms and with tangents too."""
+    if is_plain_call(inputs):
+        return _apply(*inputs)
+    function: Any = _Transformed.apply if _transforming(inputs) else torch.ops.keel.attention
     return function(*inputs)
 
 
 def attention_backward(*inputs: Any) -> Any:
     """torch.ops.keel.attention_backward, likewise."""
-    function: Any = _TransformedBackward.apply if _transforming() else torch.ops.keel.attention_backward
+    function: Any = _TransformedBackward.apply if _transforming(inputs) else torch.ops.keel.attention_backward
     return function(*inputs)
+
+
+def _last(operator: Any, inputs: tuple[Any, ...]) -> Any:
+    apply: Any = _Last.apply
+    return apply(operator, *inputs) if _transforming(inputs) else operator(*inputs)
+
+
+def attention_jvp(*inputs: Any) -> Any:
+    """torch.ops.keel.attention_jvp, likewise."""
+    return _last(torch.ops.keel.attention_jvp, inputs)
+
+
+def attention_double_backward(*inputs: Any) -> Any:
+    """torch.ops.keel.attention_double_backward, likewise."""
+    return _last(torch.ops.keel.attention_double_backward, inputs)
 
 
 def attention_weights(*inputs: Any) -> Any:

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn.attention.bias import CausalBias
 
+from keel import _core
 from keel._classes import takes_over
 from keel.torch import _name, _observe, _sdpa
-from keel.torch._check import FLOATS
+from keel.torch._check import DEVICES, FLOATS
 from keel.torch._sdpa import scaled_dot_product_attention
 
 _strict = 0  # how many of the replacements are
@@ -35,8 +36,12 @@ def _refusal(query: Any, key: Any, value: Any, attn_mask: Any, scale: Any) -> st
             return f"{name} is of class {type(x).__name__}, which has its own __torch_function__"
         if x.layout is not torch.strided:
             return f"{name} has the layout {x.layout}"
-        if x.device.type != "cpu":
+        if x.device.type not in DEVICES:
             return f"{name} is on {x.device}"
+        if x.device != query.device:
+            return f"{name} is on {x.device}, and query on {query.device}"
+    if query.device.type == "cuda" and (why := _cuda_refusal(query.device.index or 0)):
+        return why
     if query.dtype not in FLOATS:
         return f"query has the dtype {query.dtype}"
     if query.shape[-1:] == (0,) or value.shape[-1:] == (0,):
@@ -44,6 +49,9 @@ def _refusal(query: Any, key: Any, value: Any, attn_mask: Any, scale: Any) -> st
     if isinstance(scale, float) and not math.isfinite(scale):
         return f"scale is {scale}"
     return None
+
+
+_cuda_refusal = functools.cache(_core.cuda_refusal)
 
 
 @functools.wraps(_name.torchs)
@@ -58,7 +66,8 @@ def _routed(
     scale: Any = None,
     enable_gqa: bool = False,
 ) -> Any:
-    if type(dropout_p) is float and dropout_p == 0.0 and _observe.observer is None and not _sdpa.is_traced():
+    plain = type(dropout_p) is float and dropout_p == 0.0 and _observe.observer is None
+    if plain and not (_sdpa.is_traced() or _sdpa.any_autocast()):
         out = _sdpa.short(query, key, value, attn_mask, is_causal, scale, enable_gqa)
         if out is not None:  # plain tensors, in no more time than without replace()
             return out
@@ -81,7 +90,8 @@ torch.jit._builtins._register_builtin(_routed, "aten::scaled_dot_product_attenti
 
 @contextlib.contextmanager
 def replace(strict: bool = False) -> Iterator[None]:
-    """Within `with keel.torch.replace():`, torch.nn.functional.scaled_dot_product_attention is Keel's for CPU tensors.
+    """Within `with keel.torch.replace():`, torch.nn.functional.scaled_dot_product_attention is Keel's for tensors on
+    the CPU, and on CUDA devices where libkeel_cuda is there.
 
     It replaces the name in torch.nn.functional, for all threads, and restores it at the end; code that has already
     imported the function (`from torch.nn.functional import scaled_dot_product_attention`) keeps torch's.

@@ -142,6 +142,8 @@ def _checked(q: Tensor, k: Tensor, v: Tensor, options: Any) -> list[Any]:
     """The options as an operator takes them; an exception for a wrong argument."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         check_tensor(_OPERATION, name, x)
+        if x.device.type == "cuda":
+            refuse(_OPERATION, name, "a tensor on the CPU", f"one on {x.device}", TypeError)
         if x.dim() != 4:
             refuse(_OPERATION, name, "4 dimensions (B, H, N, D)", x.dim())
     for name in options:

@@ -2,7 +2,7 @@
 
 Two paths lead to the same kernel. Plain tensors take the short one (_short.py): at length 16 a call costs a few
 microseconds, and the dispatcher alone would cost more than the arithmetic. Everything else (torch.compile, fake
-tensors, transforms, autocast, broadcasts, dropout) takes the operator of _operator.py.
+tensors, transforms, broadcasts, dropout) takes the operator of _operator.py.
 """
 
 from __future__ import annotations
@@ -18,10 +18,20 @@ from torch.nn.attention.bias import CausalBias
 from keel._classes import takes_over
 from keel.torch import _name, _observe, _onnx, _short
 from keel.torch import _operator as operator
-from keel.torch._check import FLOATS, autocasted, causal_of, check_no_tangent, check_number, check_tensor, refuse
+from keel.torch._check import (
+    FLOATS,
+    autocasted,
+    causal_of,
+    check_device,
+    check_number,
+    check_tensor,
+    is_autocast,
+    refuse,
+)
 
 short: Callable[..., Tensor | None] = _short.sdpa
 is_traced = torch.compiler.is_dynamo_compiling  # other tracers have their own type of tensor, or a mode
+any_autocast = torch._C._is_any_autocast_enabled
 
 
 def scaled_dot_product_attention(
@@ -39,7 +49,8 @@ def scaled_dot_product_attention(
 
     Shapes: query (..., H_q, L, E), key (..., H, S, E), value (..., H, S, E_v), attn_mask broadcastable to (..., L,
     S), result (..., H_q, L, E_v). Arguments mean what they mean in torch; dropout takes its seed from torch's
-    generator. CPU tensors of float64, float32, float16 or bfloat16.
+    generator of the CPU. Tensors of float64, float32, float16 or bfloat16, on the CPU or on a CUDA device, where the
+    work goes to torch's current stream.
 
     >>> import torch
     >>> from keel.torch import scaled_dot_product_attention
@@ -49,6 +60,9 @@ def scaled_dot_product_attention(
     torch.Size([2, 8, 128, 64])
     """
     if not is_traced() and dropout_p == 0.0 and _observe.observer is None:
+        if any_autocast() and type(query) is Tensor and is_autocast(query):
+            given: Any = (query, key, value, attn_mask)
+            query, key, value, attn_mask = (autocasted(x) if type(x) is Tensor else x for x in given)
         out = short(query, key, value, attn_mask, is_causal, scale, enable_gqa)
         if out is not None:
             return out
@@ -82,7 +96,7 @@ def _any(
         scale = float(scale) if isinstance(scale, Tensor) else check_number(_OPERATION, "scale", scale)
         if isinstance(scale, float) and not math.isfinite(scale):
             refuse(_OPERATION, "scale", "a finite number", scale)
-    if torch.is_autocast_enabled("cpu"):
+    if is_autocast(query):
         query, key, value, attn_mask = (autocasted(x) for x in (query, key, value, attn_mask))
     _check_fit(query, key, value, attn_mask)
     if gqa:
@@ -120,9 +134,10 @@ def _check_kinds(query: Any, key: Any, value: Any, attn_mask: Any, flags: dict[s
         check_tensor(_OPERATION, name, x)
         if x.dim() < 2:
             refuse(_OPERATION, name, "at least 2 dimensions", x.dim())
-    check_no_tangent(_OPERATION, query, key, value, attn_mask)
     if attn_mask is not None:
         check_tensor(_OPERATION, "attn_mask", attn_mask)
+    for name, x in (("key", key), ("value", value), ("attn_mask", attn_mask)):
+        check_device(_OPERATION, name, x, query)
     for name, flag in flags.items():
         if not isinstance(flag, bool):
             refuse(_OPERATION, name, "a bool", repr(flag), TypeError)

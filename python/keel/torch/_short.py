@@ -1,6 +1,7 @@
 """The short path of scaled_dot_product_attention: plain tensors, straight into the library.
 
 `sdpa(query, key, value, attn_mask, is_causal, scale, enable_gqa)` returns the output, or None if anything is not plain.
+Whoever calls it has done what autocast asks for.
 It is compiled (keel._torch) if the package was built for the torch that is running. Since torch's ABI changes with
 every version, there is one in Python too, which does the same a few microseconds slower.
 """
@@ -17,6 +18,7 @@ from torch.autograd import forward_ad
 from keel import _core
 from keel._backward import OF_OPTIONS
 from keel.torch import _operator as operator
+from keel.torch._plain import is_plain
 
 _is_grad_enabled = torch.is_grad_enabled
 _float64 = torch.float64
@@ -29,10 +31,7 @@ _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._len_torch_function_stack
 _transform = torch._C._functorch.maybe_current_level
 _tracing = torch._C._get_tracing_state
-_autocast = torch._C._is_any_autocast_enabled
 _is_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
-_keys = torch._C._dispatch_keys
-_PLAIN = _keys(torch.empty(0)).raw_repr()
 
 
 def sdpa_in_python(
@@ -49,7 +48,7 @@ def sdpa_in_python(
         and not (query.is_nested or key.is_nested or value.is_nested)
         and not (_is_neg(query) or _is_neg(key) or _is_neg(value))  # lazy negations
         and not (attn_mask is not None and _is_neg(attn_mask))
-        and not (_dispatch_modes() or _function_modes() or _autocast())
+        and not (_dispatch_modes() or _function_modes())
         and _transform() is None
         and _tracing() is None
         and forward_ad._current_level < 0
@@ -90,7 +89,9 @@ class _Sdpa(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Any, options: dict[str, Any]) -> Tensor:
         out = _empty_like(q)
-        lse = _empty(tuple(q.shape[:-1]), dtype=_float64 if q.dtype is _float64 else _float32)  # a torch.Size is slower
+        # A torch.Size is slower.
+        rows = _float64 if q.dtype is _float64 else _float32
+        lse = _empty(tuple(q.shape[:-1]), dtype=rows, device=q.device)
         try:
             _core.attention(q, k, v, out, options, {"lse": lse})
         except (TypeError, ValueError):
@@ -106,7 +107,7 @@ class _Sdpa(torch.autograd.Function):
         options = {"mask": mask, "causal": ctx.causal, "scale": ctx.scale}
         needs_q, needs_k, needs_v, *_ = ctx.needs_input_grad
         # Second derivatives, which the operator refuses; compiled autograd, which traces; batches of gradients.
-        if _is_grad_enabled() or torch.compiler.is_compiling() or _dispatch_modes() or _keys(dout).raw_repr() != _PLAIN:
+        if _is_grad_enabled() or torch.compiler.is_compiling() or _dispatch_modes() or not is_plain(dout):
             wanted = [needs_q, needs_k, needs_v, *(False for _ in OF_OPTIONS)]
             flat = operator.flatten("attention_backward", options)
             found = torch.ops.keel.attention_backward(dout, None, q, k, v, out, lse, *flat, wanted)
