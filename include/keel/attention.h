@@ -65,6 +65,12 @@ struct BlockMask {
   BasicView<3, const void*> tiles{};
 };
 
+// The order in which a GPU adds up dq. On the CPU it is always fixed.
+enum class Order : std::uint8_t {
+  fixed,  // one order: the same bits every time
+  free,   // as parts come: faster by a few percent, and the last bits differ from run to run
+};
+
 // Everything about a call except its tensors. The default is plain attention.
 // (The {} here and below avoid warnings about members that designated initialisers leave out.)
 struct Options {
@@ -122,6 +128,7 @@ struct Options {
   // On a CUDA device: the cudaStream_t on which the work is queued, null for the default one. The call returns without
   // waiting for it.
   void* stream = nullptr;
+  Order order = Order::fixed;
 };
 
 // Per (batch entry, query head), over the rows that see at least one key.

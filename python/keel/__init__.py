@@ -1,4 +1,5 @@
-"""Scaled dot-product attention, softmax(scale · q kᵀ) v, forward and backward, that also reports the health of its softmax.
+"""Scaled dot-product attention, softmax(scale · q kᵀ) v, forward and backward, with reports on the health of its
+softmax.
 
     import keel
     import numpy as np

@@ -38,8 +38,8 @@ static_assert(sizeof(HeadStatistics) == sizeof(keel_head_statistics) && KEEL_SAM
 
 // What does not fit one of our enumerations becomes 255, which none of them has.
 template <class Enum>
-Enum code(std::int32_t number) {
-  return static_cast<Enum>(number < 0 ? 255 : std::min(number, 255));
+Enum code(std::int64_t number) {
+  return static_cast<Enum>(number < 0 ? 255 : std::min<std::int64_t>(number, 255));
 }
 
 }  // namespace
@@ -126,6 +126,7 @@ Options Reader::options(const keel_options* from) {
                    .tiles = view<3>(mask.tiles, "tiles", of)};
     options.block_mask = &block_mask_;
   }
+  options.order = code<Order>(o.order);
   return options;
 }
 

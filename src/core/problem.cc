@@ -214,6 +214,9 @@ void check_masks(Checker& check, Problem& p) {
   if (o.causal != Causal::none && o.causal != Causal::top_left && o.causal != Causal::bottom_right) {
     check.refuse("causal: expected none, top_left or bottom_right, got code ", static_cast<int>(o.causal));
   }
+  if (o.order != Order::fixed && o.order != Order::free) {
+    check.refuse("order: expected fixed or free, got code ", static_cast<int>(o.order));
+  }
   if (o.window.left < 0) check.refuse("window.left: expected at least 0 (or kUnbounded), got ", o.window.left);
   if (o.window.right < 0) check.refuse("window.right: expected at least 0 (or kUnbounded), got ", o.window.right);
 }
