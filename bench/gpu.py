@@ -4,8 +4,8 @@
 Both are timed in one process, in turn: 16,384 tokens, H · d = 2048, full and causal, for head sizes 64, 128 and 256 and
 sequences of 512 to 16,384 tokens. Prints TFLOP/s (4·B·H·n²·d, half of that if causal, 2.5 times that for the backward pass)
 and the ratio to the faster of cuDNN and FlashAttention-2, by medians, and how far the results are apart: the outputs, or the
-gradients relative to their norm. The backward pass is timed alone, on a graph that is kept. Needs a GPU and PyTorch; calls
-libkeel by its C interface. libkeel_cuda must lie beside it.
+gradients relative to their norm. The backward pass is timed alone, on a graph that is kept, and with dq added up in any
+order too. Needs a GPU and PyTorch; calls libkeel by its C interface. libkeel_cuda must lie beside it.
 """
 
 import argparse
@@ -46,14 +46,28 @@ class Gradients(ctypes.Structure):
 
 
 class Options(ctypes.Structure):
-    """keel_options as it was first laid out; what follows `causal` is left at its default."""
+    """keel_options"""
 
     _fields_ = [
         ("size", ctypes.c_uint64),
         ("scale", ctypes.c_double),
         ("has_scale", ctypes.c_int32),
         ("causal", ctypes.c_int32),
-        ("rest", ctypes.c_byte * 1016),
+        ("scale_tensor", View),
+        ("softcap", ctypes.c_double),
+        ("mask", View),
+        ("bias", View),
+        ("window", ctypes.c_int64 * 2),
+        ("has_window", ctypes.c_int32),
+        ("threads", ctypes.c_int32),
+        ("origin", ctypes.c_int64 * 4),
+        ("lists", View * 4),
+        ("alibi", View),
+        ("sinks", View),
+        ("dropout", ctypes.c_double),
+        ("seed", ctypes.c_uint64),
+        ("stream", ctypes.c_void_p),
+        ("order", ctypes.c_int64),
     ]
 
 
@@ -77,7 +91,7 @@ def keel_call(library, tensors, dtype, causal):
     return call
 
 
-def keel_backward(library, named, dtype, causal):
+def keel_backward(library, named, dtype, causal, order=0):
     """The same of the backward pass: a function, and the gradients that it writes."""
     inputs = BackwardInputs(size=ctypes.sizeof(BackwardInputs))
     for name, tensor in named.items():
@@ -85,7 +99,7 @@ def keel_backward(library, named, dtype, causal):
     results = [torch.empty_like(named[name]) for name in "qkv"]
     gradients = Gradients(size=ctypes.sizeof(Gradients))
     gradients.dq, gradients.dk, gradients.dv = (view(x, dtype) for x in results)
-    options = Options(size=ctypes.sizeof(Options), causal=int(causal))
+    options = Options(size=ctypes.sizeof(Options), causal=int(causal), order=order)
 
     def call():
         if library.keel_attention_backward(*map(ctypes.byref, (inputs, gradients, options))) != 0:
@@ -128,7 +142,7 @@ def milliseconds(calls, repeats, inner=4):
 
 
 def forward_row(library, shape, kind, code, causal, repeats):
-    """Times of Keel and its peers, and how far the outputs are apart."""
+    """Times of Keel, of its peers and of variants of Keel, and how far the outputs are apart."""
     q, k, v, out = (torch.randn(shape, device="cuda", dtype=kind) for _ in range(4))
     keel = keel_call(library, (q, k, v, out), code, causal)
     times = milliseconds([keel] + [torch_call(p, q, k, v, causal) for p in PEERS], repeats)
@@ -140,9 +154,9 @@ def backward_row(library, shape, kind, code, causal, repeats):
     q, k, v, dout = (torch.randn(shape, device="cuda", dtype=kind) for _ in range(4))
     out, lse = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal)[:2]
     named = {"q": q, "k": k, "v": v, "out": out, "lse": lse, "dout": dout}
-    keel, results = keel_backward(library, named, code, causal)
+    (keel, results), (free, _) = (keel_backward(library, named, code, causal, order) for order in range(2))
     peers = [torch_backward(p, q, k, v, dout, causal) for p in PEERS]
-    times = milliseconds([keel, *peers], repeats)
+    times = milliseconds([keel, *peers, free], repeats)
     expected = [x.float() for x in peers[0]()]
     return times, max(((x.float() - y).norm() / y.norm()).item() for x, y in zip(results, expected))
 
@@ -170,10 +184,13 @@ def main():
                 times, apart = row(library, shape, kind, code, causal, arguments.repeats)
                 work = flops * TOKENS * WIDTH * n * (0.5 if causal else 1) / 1e9
                 rates = [work / t for t in times]
-                ratios.append(min(times[1:]) / times[0])
+                peers = min(times[1:3])
+                ratios.append(peers / times[0])
+                free = f"  in any order {rates[3]:4.0f} ({peers / times[3]:.2f})" if arguments.backward else ""
                 print(
                     f"d {d:3} {'causal' if causal else 'full':6} n {n:5}  keel {rates[0]:4.0f}  cuDNN {rates[1]:4.0f}"
-                    f"  FlashAttention-2 {rates[2]:4.0f} TFLOP/s  ratio {ratios[-1]:.2f}  apart {apart:.1e}",
+                    f"  FlashAttention-2 {rates[2]:4.0f} TFLOP/s  ratio {ratios[-1]:.2f}{free}"
+                    f"  apart {apart:.1e}",
                     flush=True,
                 )
     print(f"geometric mean of the ratios {math.exp(statistics.fmean(map(math.log, ratios))):.3f}, least {min(ratios):.2f}")

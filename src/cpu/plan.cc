@@ -9,6 +9,7 @@
 #include "cpu/backend.h"
 #include "cpu/key_sums.h"
 #include "cpu/merge_plan.h"
+#include "cpu/relative_table.h"
 #include "cpu/round.h"
 
 namespace keel::cpu {
@@ -32,6 +33,12 @@ std::int64_t choose_key_block(std::int64_t bytes_per_key, std::int64_t most, con
   std::int64_t keys = most;
   while (keys > 64 && keys * bytes_per_key > machine.l2_bytes / 2) keys /= 2;
   return keys;
+}
+
+// With a block mask, blocks are no larger than its tiles: one that is not listed for a row then costs nothing.
+std::int64_t within_tiles(const Problem& p, std::int64_t key_block) {
+  if (p.options.block_mask == nullptr) return key_block;
+  return std::min(key_block, std::max<std::int64_t>(p.options.block_mask->tiles.shape[2] / 64 * 64, 64));
 }
 
 // Rows per task: many, as they share the packing of keys, but few enough for no thread to go idle. They need not fit
@@ -128,10 +135,16 @@ Tiles choose_tiles(const Problem& p, const Planning& planning, const UnitKernels
   const Machine& machine = *planning.resources.machine;
   const std::int64_t item = item_of(p, unit), most = unit != nullptr ? unit->key_block : kKeyBlock;
   Tiles tiles;
-  tiles.key_block = forced.key_block > 0 ? forced.key_block : choose_key_block((p.d_k + p.d_v) * item, most, machine);
+  tiles.key_block = forced.key_block > 0
+                        ? forced.key_block
+                        : within_tiles(p, choose_key_block((p.d_k + p.d_v) * item, most, machine));
   tiles.key_chunk = RoundUp(forced.key_chunk > 0 ? forced.key_chunk : kKeyChunk, tiles.key_block);
   tiles.row_block = forced.row_block > 0 ? RoundUp(forced.row_block, granule_of(unit))
                                          : choose_row_block(extent.rows, extent.heads, granule_of(unit), threads);
+  if (p.options.block_mask != nullptr && forced.row_block == 0) {  // rows of few tiles see few blocks of keys
+    const std::int64_t rows = std::max(p.options.block_mask->tiles.shape[1], kMinRows);
+    tiles.row_block = std::min(tiles.row_block, RoundUp(rows, granule_of(unit)));
+  }
   because("blocks of ", tiles.row_block, " rows by ", tiles.key_block, " keys: (", p.d_k, " + ", p.d_v, ") × ", item,
           " bytes per key in a second-level cache of ", machine.l2_bytes / 1024, " KiB");
   return tiles;
@@ -152,6 +165,7 @@ Tiles choose_backward_tiles(const Problem& p, const Planning& planning, const Un
     return keys * (3 * p.d_k + 2 * p.d_v) * item <= machine.l2_bytes * 2 / 3;
   };
   tiles.key_block = extent.keys / 384 >= 4 && fits(384) ? 384 : fits(192) ? 192 : fits(128) ? 128 : 64;
+  tiles.key_block = within_tiles(p, tiles.key_block);
   if (forced.row_block > 0) tiles.row_block = RoundUp(forced.row_block, granule);
   if (forced.key_block > 0) tiles.key_block = forced.key_block;
   tiles.key_chunk = tiles.key_block;
@@ -300,6 +314,7 @@ void plan_backward(const BackwardProblem& problem, const Planning& planning, Pla
                 : p.dtype == DType::f64 ? backward_kernel_f64(part.target)
                                         : backward_kernel_f32(part.target);
   part.call.tiles = choose_backward_tiles(p, planning, part.unit, extent, part.kernel.panel_bytes, because);
+  part.call.forward.relative_pad = RelativeTable::pad_of(part.call.tiles);
   const Blocks blocks = {.name = "keys",
                          .count = count_of(extent.keys, part.call.tiles.key_block),
                          .divides_sums = is_summed(problem.gradients.dbias, 3),

@@ -27,7 +27,7 @@ KEEL_HD constexpr Index4 index_of(std::int64_t n, const Index4& counts) {
 struct Reduced {
   Index4 elements, terms;
 
-  Reduced(const MutableStrided& x, const Index4& counts) {
+  KEEL_HD Reduced(const MutableStrided& x, const Index4& counts) {
     const std::int64_t strides[] = {x.batch, x.head, x.row, x.column};
     for (int d = 0; d < 4; ++d) {
       elements.at[d] = strides[d] == 0 ? 1 : counts.at[d];

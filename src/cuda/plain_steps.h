@@ -80,22 +80,33 @@ void zero_steps(const BasicView<Rank, void*>& view, Run& run) {
   run.alone(count_of(counts), Zeros{strided(view), counts});
 }
 
+// By all lanes, unless there are so few terms that most would be idle.
+template <class Work, class Run>
+void run_elements(const Work& work, Run& run) {
+  constexpr std::int64_t kWorthSharing = 8;
+  const std::int64_t items = count_of(work.reduced.elements);
+  count_of(work.reduced.terms) < kWorthSharing ? run.alone(items, work) : run.together(items, work);
+}
+
+// dscale from what each row gives to it.
+template <class Run>
+void run_scale_gradients(const BackwardCall& call, const double* values, Run& run) {
+  const Call& f = call.forward;
+  const Sequences& s = f.sequences;
+  run_elements(ScaleGradients{call, values, Reduced(call.dscale, {{s.batch, f.q_heads, s.n_q, 1}})}, run);
+}
+
 template <class T, class Run>
 void reduced_steps(const BackwardCall& call, const RowNumbers<Sum<T>>* rows, WorkspaceCursor& workspace, Run& run) {
   const Call& f = call.forward;
   const Sequences& s = f.sequences;
-  const auto run_elements = [&](const auto& work) {
-    constexpr std::int64_t kWorthSharing = 8;  // terms; fewer would leave most lanes idle
-    const std::int64_t items = count_of(work.reduced.elements);
-    count_of(work.reduced.terms) < kWorthSharing ? run.alone(items, work) : run.together(items, work);
-  };
   if (call.dbias) {
-    run_elements(BiasGradients<T>{call, rows, Reduced(call.dbias, {{s.batch, f.q_heads, s.n_q, s.n_k}})});
+    run_elements(BiasGradients<T>{call, rows, Reduced(call.dbias, {{s.batch, f.q_heads, s.n_q, s.n_k}})}, run);
   }
   if (call.dscale) {
     auto* const values = workspace.take<double>(rows_of(f));
     run.together(rows_of(f), ScaleRows<T>{call, rows, values});
-    run_elements(ScaleGradients{call, values, Reduced(call.dscale, {{s.batch, f.q_heads, s.n_q, 1}})});
+    run_scale_gradients(call, values, run);
   }
 }
 

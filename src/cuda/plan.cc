@@ -17,6 +17,7 @@ using hopper::Terms;
 
 constexpr std::int64_t kMostRows = std::int64_t{1} << 28;  // of a sequence, which Hopper kernels count in 32 bits
 constexpr std::int64_t kMostItems = std::int64_t{1} << 31;  // rows of a gradient, numbered in 32 bits
+constexpr std::int64_t kMostOfAGrid = 65535;                // a GPU's limit along two of its three dimensions
 constexpr std::int64_t kFewSlotRows = 1 << 16;             // that may be empty, whatever their share
 constexpr int kChunkKeys = 2048;                           // keys of a chunk, where few rows share many keys
 constexpr int kFewRows = 64;
@@ -93,6 +94,9 @@ std::string unfit(const Problem& p, const Gpu& gpu) {
   if (std::max(p.d_k, p.d_v) > hopper::kHeadSizes.back()) return concat("head size ", std::max(p.d_k, p.d_v));
   if (!p.has_pairs()) return "no pair of a query and a key";
   if (p.outputs.weights.given()) return "weights are asked for";
+  if (p.options.block_mask != nullptr) return "a block mask";
+  if (p.options.relative_bias.given()) return "a bias by distance";
+  if (!p.options.k_starts.empty()) return "keys that are padding on the left";
   if (p.options.dropout >= 1) return "dropout of 1";
   if (p.options.alibi.given() && std::max(p.sequences.whole_q, p.sequences.whole_k) >= 1 << 23) {
     return "ALiBi over distances that f32 does not hold";
@@ -139,7 +143,9 @@ std::string unfit(const BackwardProblem& p, const Gpu& gpu) {
   if (p.dout.dtype != f.dtype) return concat("dout is ", name_of(p.dout.dtype));
   if (std::string reason = unloadable("dout", p.dout); !reason.empty()) return reason;
   const Gradients& g = p.gradients;
-  if (!g.dq.given() && !g.dk.given() && !g.dv.given()) return "no gradient of q, k or v is asked for";
+  if (!g.dq.given() && !g.dk.given() && !g.dv.given() && !g.dscale.given()) {
+    return "no gradient of q, k, v or scale is asked for";
+  }
   return "";
 }
 
@@ -149,6 +155,16 @@ bool needs_terms(const Problem& p) {
   const RowView& scale = o.scale_tensor;
   if (scale.given() && (scale.strides[2] != 0 || (scale.strides[1] != 0 && p.q_heads != p.kv_heads))) return true;
   return o.softcap || o.alibi.given() || o.bias.given() || o.mask.given() || o.dropout > 0;
+}
+
+// Whether every pair has its own place in dbias, and the kernel has its gradient.
+bool writes_dbias(const BackwardProblem& p, bool terms) {
+  const MutableTensorView& x = p.gradients.dbias;
+  if (!x.given() || !terms || p.forward.options.softcap || p.gradients.accumulate) return false;
+  for (std::size_t i = 0; i < 4; ++i) {
+    if (x.strides[i] == 0 && x.shape[i] > 1) return false;
+  }
+  return true;
 }
 
 BackwardCut cut_of(const BackwardProblem& p, const hopper::BackwardShape& shape) {
@@ -236,12 +252,17 @@ BackwardWork plan_backward(const BackwardProblem& p, const Gpu& gpu, std::vector
   const int d = *std::lower_bound(hopper::kBackwardHeadSizes.begin(), hopper::kBackwardHeadSizes.end(), largest);
   work.shape = hopper::backward_shape_for(d, work.terms);
   work.bf16 = f.dtype == DType::bf16;
+  work.ordered = f.options.order == Order::fixed;
   work.processors = gpu.processors;
   work.cut = cut_of(p, work.shape);
   const std::int64_t heads = f.sequences.batch * f.q_heads, rows = heads * work.cut.query_slots * work.shape.rows;
   const std::int64_t tasks = f.sequences.batch * f.kv_heads * work.cut.key_slots;
   if (std::max({tasks * work.shape.keys, rows, heads * f.n_k}) >= kMostItems) {
     because("the plain kernels: more rows of gradients than 2^31");
+    return work;
+  }
+  if (std::max(f.sequences.batch, f.q_heads) > kMostOfAGrid) {
+    because("the plain kernels: more heads or batch entries than ", kMostOfAGrid);
     return work;
   }
   if (f.sequences.packed() && rows > 3 * heads * f.n_q + kFewSlotRows) {
@@ -251,10 +272,13 @@ BackwardWork plan_backward(const BackwardProblem& p, const Gpu& gpu, std::vector
   work.cut.tasks = static_cast<int>(tasks);
   work.hopper = true;
   because("head sizes ", f.d_k, " and ", f.d_v, " by the kernel for ", d);
-  because("dq is summed over blocks of ", work.shape.keys, work.ordered ? " keys in ascending order" : " keys as they come");
+  because("dq is summed over blocks of ", work.shape.keys, " keys ",
+          work.ordered ? "in ascending order" : "as they come");
   if (work.terms) because("scores need more than a mask by position");
   const Gradients& g = p.gradients;
-  if (g.dbias.given() || g.dscale.given() || g.dsinks.given()) because("dbias, dscale and dsinks by the plain kernels");
+  work.writes_dbias = writes_dbias(p, work.terms);
+  if (g.dbias.given() && !work.writes_dbias) because("dbias by the plain kernels");
+  if (g.dsinks.given()) because("dsinks by the plain kernels");
   return work;
 }
 

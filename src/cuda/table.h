@@ -35,7 +35,7 @@ struct ForwardWork {
   HeadOutputs heads{};
 };
 
-// How a backward call is run: by the plain kernels, or dq, dk and dv by a Hopper kernel and the rest by plain ones.
+// How a backward call is run: by the plain kernels; or by a Hopper kernel, and what that does not write by plain ones.
 struct BackwardWork {
   BackwardCall call;
   Gradients as_given;  // as in BackwardProblem
@@ -44,6 +44,7 @@ struct BackwardWork {
   hopper::BackwardCut cut{};
   bool bf16 = true;     // else f16
   bool terms = false;   // scores need more than a mask by position
+  bool writes_dbias = false;
   bool ordered = true;  // dq is summed in one order, and so has the same bits every time
   int processors = 1;   // of the GPU
 };

@@ -13,6 +13,7 @@
 #include "conformance/random.h"
 #include "core/problem.h"
 #include "cuda/hopper/backward.h"
+#include "cuda/hopper/backward_workspace.h"
 #include "cuda/hopper/tiles.h"
 
 namespace keel::cuda {
@@ -69,6 +70,9 @@ TEST(CudaPlan, ThePlainKernelServesTheRestAndSaysWhy) {
   EXPECT_THAT(reason_of(Call4{}.problem(), {.major = 8, .minor = 0}), HasSubstr("compute capability 8.0"));
   EXPECT_THAT(reason_of(Call4{.options = {.dropout = 1.0}}.problem()), HasSubstr("dropout of 1"));
   EXPECT_THAT(reason_of(Call4{.options = {.softcap = 300.0}}.problem()), HasSubstr("softcap above 256"));
+  const float table[] = {0, 1, 2};
+  EXPECT_THAT(reason_of(Call4{.options = {.relative_bias = table_view(table, {1, 3})}}.problem()),
+              HasSubstr("a bias by distance"));
 }
 
 // The copy engine writes past the end of rows that end between multiples of 16 bytes.
@@ -236,7 +240,7 @@ std::string reason_of(const Backward4& call) {
 }
 
 TEST(CudaBackwardPlan, AHopperKernelServesMasksByPosition) {
-  for (const std::int64_t d : {8, 64, 72, 96, 128}) {
+  for (const std::int64_t d : {8, 64, 72, 96, 128, 192, 256}) {
     for (const Options& options : {Options{}, Options{.causal = Causal::top_left}, Options{.window = {100, 0}}}) {
       const BackwardWork work =
           plan_backward(Backward4{.call = {.d_k = d, .d_v = d, .options = options}}.problem(), kHopper, nullptr);
@@ -248,6 +252,46 @@ TEST(CudaBackwardPlan, AHopperKernelServesMasksByPosition) {
   EXPECT_TRUE(plan_backward(Backward4{.call = {.q_heads = 32, .kv_heads = 8}}.problem(), kHopper, nullptr).hopper);
 }
 
+TEST(CudaBackwardPlan, WhatScoresNeedBeyondAMaskByPositionHasItsOwnKernel) {
+  const auto terms = [](const Call4& call) {
+    const BackwardWork work = plan_backward(Backward4{.call = call}.problem(), kHopper, nullptr);
+    EXPECT_TRUE(work.hopper);
+    return work.terms;
+  };
+  const auto scale = [](std::array<std::int64_t, 3> shape) {
+    return RowView{reinterpret_cast<void*>(std::uintptr_t{1} << 30), DType::f32, shape, contiguous_strides(shape)};
+  };
+  EXPECT_FALSE(terms({.options = {.causal = Causal::bottom_right, .window = {128, 0}}}));
+  EXPECT_FALSE(terms({.options = {.scale = -1.0}}));
+  EXPECT_FALSE(terms({.options = {.scale_tensor = scale({1, 4, 1})}}));
+  EXPECT_TRUE(terms({.options = {.scale_tensor = scale({1, 4, 1024})}}));
+  EXPECT_TRUE(terms({.kv_heads = 2, .options = {.scale_tensor = scale({1, 4, 1})}}));
+  EXPECT_TRUE(terms({.options = {.softcap = 50.0}}));
+  EXPECT_TRUE(terms({.options = {.mask = array({1, 1, 1024, 1024}, DType::boolean)}}));
+  EXPECT_TRUE(terms({.options = {.bias = array({2, 4, 1024, 1024})}}));
+  EXPECT_TRUE(terms({.options = {.dropout = 0.1}}));
+}
+
+TEST(CudaBackwardPlan, WorkspaceIsAtMostThreeTimesDqInF32) {
+  for (const std::int64_t n : {128, 1000, 4096, 1 << 20}) {
+    for (const std::int64_t d : {8, 64, 128, 192, 256}) {
+      for (const double dropout : {0.0, 0.1}) {
+        const Call4 call{.batch = 1, .q_heads = 8, .kv_heads = 8, .n_q = n, .n_k = n, .d_k = d, .d_v = d,
+                         .options = {.dropout = dropout}};
+        const BackwardWork work = plan_backward(Backward4{.call = call}.problem(), kHopper, nullptr);
+        ASSERT_TRUE(work.hopper);
+        EXPECT_LE(hopper::workspace_bytes(work), 3 * 4 * 8 * n * d) << n << " × " << d;
+      }
+    }
+  }
+}
+
+TEST(CudaBackwardPlan, AnyOrderIsOnRequest) {
+  const Backward4 free{.call = {.options = {.order = Order::free}}};
+  EXPECT_TRUE(plan_backward(Backward4{}.problem(), kHopper, nullptr).ordered);
+  EXPECT_FALSE(plan_backward(free.problem(), kHopper, nullptr).ordered);
+}
+
 TEST(CudaBackwardPlan, ThePlainKernelsServeTheRestAndSayWhy) {
   EXPECT_THAT(reason_of(Backward4{.call = {.dtype = DType::f32}, .dout = DType::f32, .gradients = DType::f32}),
               HasSubstr("dtype f32"));
@@ -256,8 +300,8 @@ TEST(CudaBackwardPlan, ThePlainKernelsServeTheRestAndSayWhy) {
   EXPECT_THAT(reason_of(Backward4{.call = {.options = {.softcap = 300.0}}}), HasSubstr("softcap"));
 }
 
-// Every pair that a row may see by position is in one block of one task; blocks that are called full hide nothing; and a
-// block of rows meets its blocks of keys from first_key_block() on, without a gap, in tasks of ascending numbers.
+// Every pair that a row may see by position is in one block of one task; blocks that are called full hide nothing; and
+// a block of rows meets its blocks of keys from first_key_block() on, without a gap, in tasks of ascending numbers.
 void expect_key_tiles_cover(const BackwardWork& work) {
   const Call& f = work.call.forward;
   const Sequences& s = f.sequences;

@@ -23,12 +23,13 @@ from keel._attention import STATISTICS as _STATISTICS
 from keel._backward import OF_OPTIONS, OF_TENSORS, Gradients
 from keel._options import TABLE
 from keel._tangents import DoubleGradients, Tangents
-from keel.torch import _check, _onnx
+from keel.torch import _blocks, _check, _onnx
 from keel.torch._plain import is_plain_call
 
 # Per kind of option: what checks and converts a caller's value, and its types in an operator, of which one is given.
 _KINDS: dict[str, tuple[Any, ...]] = {
     "tensor": (_check.check_tensor, "Tensor?"),
+    "block mask": (_blocks.check_block_mask, "Tensor[]?"),
     "number": (_check.check_number, "float?"),
     "number or tensor": (_check.check_number_or_tensor, "float?", "Tensor?"),
     "causal": (_check.check_causal, "str?"),
@@ -333,7 +334,20 @@ def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None, *_: Any) 
     return tuple(results.values())
 
 
-torch.library.register_autograd("keel::attention", _differentiate, setup_context=_save)
+def _differentiate_operator(ctx: Any, *arrived: Tensor | None) -> tuple[Any, ...]:
+    """The same for torch.library, which wants a list for a list of tensors."""
+    results = list(_differentiate(ctx, *arrived))
+    blocks = ctx.others[_PLACES["block_mask", False]]
+    if blocks is not None:
+        results[INPUTS.index("block_mask")] = [None] * len(blocks)
+    return tuple(results)
+
+
+torch.library.register_autograd("keel::attention", _differentiate_operator, setup_context=_save)
+
+
+# The gradients that have derivatives of their own. The library refuses a relative bias along tangents.
+_SECOND = [name for name in Gradients._fields if name in DoubleGradients._fields]
 
 
 def _along(tangents: Any) -> list[Any]:
@@ -341,9 +355,9 @@ def _along(tangents: Any) -> list[Any]:
     named = dict(zip(INPUTS, tangents))
     found = {
         gradient: [named[source] for source in _SOURCES[gradient] if named.get(source) is not None]
-        for gradient in Gradients._fields
+        for gradient in _SECOND
     }
-    return [found[gradient][-1] if found[gradient] else None for gradient in Gradients._fields]
+    return [found[gradient][-1] if found[gradient] else None for gradient in _SECOND]
 
 
 def _move(ctx: Any, *tangents: Any) -> Any:
@@ -372,11 +386,11 @@ def _differentiate_backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
     """Second derivatives. out and lse have none of their own: they are functions of the others."""
     needs = dict(zip(_BACKWARD_INPUTS, ctx.needs_input_grad))
     results: dict[str, Any] = dict.fromkeys(_BACKWARD_INPUTS)
-    tangents = [x if want else None for x, want in zip(gradients, ctx.wanted)]
+    tangents = [x if want else None for x, want, _ in zip(gradients, ctx.wanted, _SECOND)]
     if all(x is None for x in tangents):
         return tuple(results.values())
     inputs, options = _kept_backward(ctx)
-    wanted = [any(needs[source] for source in _SOURCES[gradient]) for gradient in Gradients._fields]
+    wanted = [any(needs[source] for source in _SOURCES[gradient]) for gradient in _SECOND]
     second = attention_double_backward(*inputs, *options, *tangents, [*wanted, needs["dout"], needs["dlse"]])
     for name, gradient in zip(DoubleGradients._fields, second):
         for source in _SOURCES.get(name, [name[1:]]):
@@ -394,8 +408,8 @@ def _move_backward(ctx: Any, tdout: Any, tdlse: Any, *tangents: Any) -> Any:
     wanted = list(ctx.wanted)
     terms = []
     if any(x is not None for x in moves):
-        second = attention_double_backward(*inputs, *options, *moves, [*wanted, False, False])
-        terms.append(second[: len(wanted)])
+        second = attention_double_backward(*inputs, *options, *moves, [*wanted[: len(_SECOND)], False, False])
+        terms.append((*second[: len(_SECOND)], *(None for _ in wanted[len(_SECOND) :])))
     if tdout is not None or tdlse is not None:
         terms.append(attention_backward(tdout, tdlse, *inputs[2:], *options, wanted))
     return tuple(sum(parts) if want and parts else None for want, *parts in zip(wanted, *terms))
@@ -515,7 +529,8 @@ def _transforming(inputs: tuple[Any, ...]) -> bool:
 def attention(*inputs: Any) -> Any:
     """torch.ops.keel.attention, inside torch.func's transforms and with tangents too."""
     if is_plain_call(inputs):
-        return _apply(*inputs)
+        tracked = torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in inputs)
+        return _apply(*inputs) if tracked else _attention(*inputs)
     function: Any = _Transformed.apply if _transforming(inputs) else torch.ops.keel.attention
     return function(*inputs)
 

@@ -21,15 +21,18 @@ struct BackwardArguments {
   Window window{};
   int lanes = 8;  // threads that share a row of q: a power of two, of 8 columns each
   bool ordered = true;
+  bool writes_dbias = false;  // which has a place for every pair, and zeros where none is seen
 
   // Workspace. Arrays in slots: (batch, query head, slot, row of the block).
   float* lse_log2 = nullptr;  // in slots; infinite where a row sees nothing, NaN where it must be computed again
   float* delta = nullptr;     // in slots
-  float* scale = nullptr;     // in slots, of kernels for any terms: ds has it already
+  float* scale = nullptr;     // in slots, of kernels for any terms
   float* dq = nullptr;        // in slots, 64 rows at a time in the order of accumulators: see dq_place()
   int* turn = nullptr;        // one per slot: how many blocks of keys have been added to dq
-  int* next = nullptr;        // task
+  int* next = nullptr;        // task to take
+  KeyTile* tiles = nullptr;   // of the tasks
   RowNumbers<float>* rows = nullptr;
+  double* dscale = nullptr;  // of each row, where it is asked for
   OddGradients odd_dq{}, odd_dk{}, odd_dv{};
 };
 

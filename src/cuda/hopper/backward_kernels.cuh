@@ -19,7 +19,7 @@ BackwardKernel backward_kernel() {
     using S = WideShapeOf<kD, kTerms>;
     return {reinterpret_cast<const void*>(&backward_wide<Element, S>), sizeof(WideShared<Element, S>)};
   } else {
-    using S = BackwardShapeOf<kShape.d, kShape.rows, kShape.dq_buffers>;
+    using S = BackwardShapeOf<kShape.d, kShape.rows>;
     return {reinterpret_cast<const void*>(&backward<Element, S>), sizeof(BackwardShared<Element, S>)};
   }
 }

@@ -5,11 +5,11 @@
 #include "cuda/hopper/terms.cuh"
 #include "wgmma.cuh"
 
-// The backward pass on Hopper for head sizes above 128, where the registers of a warpgroup do not hold both dk and dv of
-// 64 keys; and for scores that need more than a mask by position, for which there are registers here. A CTA owns 64 keys and walks over blocks of 64 rows as backward.cuh says. The first warpgroup computes scores,
-// p and dv; the second dp, ds and dk. p goes from the first to the second through shared memory, ds to both for dq, of
-// which each computes half of the columns and adds them to the workspace from its registers. The first is about one block
-// ahead of the second.
+// The backward pass on Hopper for head sizes above 128, where a warpgroup's registers do not hold both dk and dv of
+// 64 keys; and for scores that need more than a mask by position, for which there are registers here. A CTA takes blocks
+// of 64 keys and walks over blocks of 64 rows, as backward.cuh says. The first warpgroup computes scores, p and dv; the
+// second dp, ds and dk. p goes from the first to the second through shared memory, ds to both for dq, of which each
+// computes half of the columns and adds them to the workspace from its registers. The first is about one block ahead.
 //
 // Bound by the matrix units (2560 cycles per block) and by shared memory (about 2200).
 namespace keel::cuda::hopper {
@@ -20,11 +20,11 @@ struct WideShapeOf {
   static constexpr bool terms = kTerms;
 };
 
-// Named barriers. p and ds (per stage): 256 threads; the turn of a warpgroup to add to dq, and when it has: 160, with the warp that
-// waits for turns.
+// Named barriers. p and ds (per stage): 256 threads; the turn of a warpgroup to add to dq, and when it has: 160, with
+// the warp that waits for turns; those of one warpgroup: 128.
 struct WideBarriers {
-  static constexpr int kWeightsFull = 1, kWeightsEmpty = 2, kGradientsFull = 3, kSecond = 5, kTurn = 6, kAdded = 8,
-                       kFirst = 10;
+  static constexpr int kWeightsFull = 1, kWeightsEmpty = 2, kGradientsFull = 3, kFirst = 5, kSecond = 6, kTurn = 7,
+                       kAdded = 11;
 };
 
 template <class Element, class S>
@@ -38,8 +38,7 @@ struct WideShared {
   alignas(16) float lse_log2[2][S::rows];
   alignas(16) float delta[2][S::rows];
   alignas(16) float scale[2][S::terms ? S::rows : 4];
-  std::uint64_t kv_full, q_full[2], q_empty[2], do_full[2], do_empty[2];
-  KeyTile tile;
+  LoadBarriers loads;
 };
 
 // Where a block of rows has its dq, and which block of keys it expects.
@@ -53,25 +52,34 @@ KEEL_DEVICE Slot slot_of(const BackwardArguments& a, const KeyTile& tile, int g,
   return {head * a.cut.query_slots + tile.slot + m, tile.block - first_key_block(tile, a.window, a.cut, m)};
 }
 
-// The warp that gives the warpgroups their turns.
+// Two warps give the warpgroups their turns, for every other block of rows each: what one adds reaches memory while the
+// other waits for the next turn.
 template <class Shared>
 KEEL_DEVICE void order_dq(Shared& shared, const BackwardArguments& a) {
   using namespace ptx;
-  const KeyTile& tile = shared.tile;
+  using B = WideBarriers;
   const bool one = (threadIdx.x & 31) == 0;
-  if (!a.ordered) return;
-  for (int g = 0; g < static_cast<int>(a.call.forward.group); ++g) {
-    for (int m = tile.block_end - 1; m >= tile.block_begin; --m) {
-      const Slot slot = slot_of(a, tile, g, m);
-      while (load_flag(a.turn + slot.at) != slot.turn) {
+  const int parity = __shfl_sync(~0u, threadIdx.x / 32 - 1, 0);
+  int step = 0;
+  for (int round = 0;; ++round) {
+    const KeyTile& tile = task_of(shared.loads, round);
+    if (tile.entry < 0) break;
+    if (one) arrive(shared_address(&shared.loads.kv_empty));  // of the last round
+    if (!a.ordered) continue;
+    for (int g = 0; g < static_cast<int>(a.call.forward.group); ++g) {
+      for (int m = tile.block_end - 1; m >= tile.block_begin; --m, ++step) {
+        if ((step & 1) != parity) continue;
+        const Slot slot = slot_of(a, tile, g, m);
+        while (load_flag(a.turn + slot.at) != slot.turn) {
+        }
+        __syncwarp();
+        signal(B::kTurn + 2 * parity + 1, 160);
+        signal(B::kTurn + 2 * parity, 160);
+        sync(B::kAdded + 2 * parity + 1, 160);
+        sync(B::kAdded + 2 * parity, 160);
+        __threadfence();
+        if (one) store_flag(a.turn + slot.at, slot.turn + 1);
       }
-      __syncwarp();
-      signal(WideBarriers::kTurn + 1, 160);
-      signal(WideBarriers::kTurn, 160);
-      sync(WideBarriers::kAdded + 1, 160);
-      sync(WideBarriers::kAdded, 160);
-      __threadfence();
-      if (one) store_flag(a.turn + slot.at, slot.turn + 1);
     }
   }
 }
@@ -80,7 +88,8 @@ KEEL_DEVICE void order_dq(Shared& shared, const BackwardArguments& a) {
 template <class Element, class S, bool kFirst>
 class WideGroup {
   static constexpr int kPanel = S::keys * 128, kStage = S::rows * S::d * 2, kDs = S::keys * S::rows * 2;
-  static constexpr int kPart = 64;  // columns of dq at a time
+  static constexpr int kPart = 64, kParts = S::d / 2 / kPart;  // columns of dq at a time
+  static_assert(kParts <= 2);
   using B = WideBarriers;
 
  public:
@@ -101,32 +110,36 @@ class WideGroup {
 
   KEEL_DEVICE void run() {
     using namespace ptx;
-    const KeyTile& tile = shared_.tile;
-    begin_ = same(tile.block_begin);
-    end_ = same(tile.block_end);
-    full_begin_ = same(tile.full_begin);
-    full_end_ = same(tile.full_end);
-    const int group = static_cast<int>(a_.call.forward.group), steps = group * (end_ - begin_);
-#pragma unroll
-    for (int i = 0; i < S::d / 2; ++i) sum_[i] = 0;
     const double dropout = a_.call.forward.dropout;
     kept_ = dropout > 0 ? static_cast<float>(1.0 / (1.0 - dropout)) : 1.0f;
-    const float scale = S::terms ? 1.0f : scale_of(a_, tile);
-    if (steps > 0) {
-      wait(shared_address(&shared_.kv_full), 0);
-      if (!kFirst) signal(B::kWeightsEmpty, 256);
+    if (!kFirst) signal(B::kWeightsEmpty, 256);
+    for (int round = 0;; ++round) {
+      tile_ = &task_of(shared_.loads, round);
+      if (tile_->entry < 0) break;
+      begin_ = same(tile_->block_begin);
+      end_ = same(tile_->block_end);
+      full_begin_ = same(tile_->full_begin);
+      full_end_ = same(tile_->full_end);
+      first_ = step_;
+      const int last = step_ + static_cast<int>(a_.call.forward.group) * (end_ - begin_);
+      const float scale = S::terms ? 1.0f : scale_of(a_, *tile_);
+      scale_log2_ = scale * 1.4426950408889634f;
+#pragma unroll
+      for (int i = 0; i < S::d / 2; ++i) sum_[i] = 0;
       int m = end_ - 1;
 #pragma unroll 1
-      for (int step = 0; step < steps; ++step) {
-        block(step, m, scale * 1.4426950408889634f, step + 1 == steps);
+      for (; step_ < last; ++step_) {
+        block(m);
         m = m == begin_ ? end_ - 1 : m - 1;
       }
-      if (kFirst) add_dq(steps - 1);
-    }
-    const float factor = kFirst ? kept_ : scale;
+      if (kFirst && last > first_) finish_dq();
+      sync(kFirst ? B::kFirst : B::kSecond, 128);
+      release(shared_.loads.kv_empty);
+      const float factor = kFirst ? kept_ : scale;
 #pragma unroll
-    for (int i = 0; i < S::d / 2; ++i) sum_[i] *= factor;
-    store_keys<Element>(a_, tile, key_, sum_, kFirst ? rows_of_dv(a_) : rows_of_dk(a_));
+      for (int i = 0; i < S::d / 2; ++i) sum_[i] *= factor;
+      store_keys<Element>(a_, *tile_, key_, sum_, kFirst ? rows_of_dv(a_) : rows_of_dk(a_));
+    }
   }
 
  private:
@@ -135,78 +148,104 @@ class WideGroup {
     if (thread_ == 0) ptx::arrive(ptx::shared_address(&barrier));
   }
 
-  KEEL_DEVICE void block(int step, int m, float scale_log2, bool last) {
+  // The first part of dq, in the first warpgroup that of the last block, leaves while dv or dk is under way.
+  KEEL_DEVICE void block(int m) {
     using namespace ptx;
-    const bool partial = m < full_begin_ || m >= full_end_;
-    const int stage = step & 1, phase = (step >> 1) & 1;
-    const KeyTile& tile = shared_.tile;
+    LoadBarriers& loads = shared_.loads;
+    const int stage = step_ & 1, phase = (step_ >> 1) & 1;
     float s[S::rows / 2];
     std::uint32_t x[S::rows / 4];
-    wait(shared_address(kFirst ? &shared_.q_full[stage] : &shared_.do_full[stage]), phase);
-    scores(s, stage);
+    wait(shared_address(kFirst ? &loads.q_full[stage] : &loads.do_full[stage]), phase);
+    begin_scores(s, stage);
+    wait_products<0>();
+    hold(s);
     if constexpr (kFirst) {
-      if constexpr (S::terms) {
-        const int head = tile.head * static_cast<int>(a_.call.forward.group) + step / (end_ - begin_);
-        sync(B::kWeightsEmpty, 256);
-        TermWeights<Element>(a_, tile, {head, tile.first_key + key_, m * S::rows})
-            .run(s, shared_.lse_log2[stage], shared_.scale[stage],
-                 [&](int i, float factor) { reinterpret_cast<float*>(&shared_.p[i / 4][thread_])[i % 4] = factor; });
-        signal(B::kWeightsFull, 256);
-        sync(B::kFirst, 128);
-        release(shared_.q_empty[stage]);
-      } else {
-        weigh<S::rows>(s, scale_log2, shared_.lse_log2[stage]);
-        if (partial) where_hidden<S::rows>(tile, a_.window, key_, m * S::rows, [&](int i) { s[i] = 0.0f; });
-        share_weights(s, stage);
-      }
+      weights(s, m, stage);
+      pack_all<Element>(s, x);
+      wait(shared_address(&loads.do_full[stage]), phase);
+      if (step_ > first_) sync(B::kGradientsFull + (stage ^ 1), 256);
     } else {
-      float p[S::rows / 2];
-      sync(B::kWeightsFull, 256);
-#pragma unroll
-      for (int i = 0; i < S::rows / 8; ++i) {
-        const float4 four = shared_.p[i][thread_];
-        p[4 * i] = four.x, p[4 * i + 1] = four.y, p[4 * i + 2] = four.z, p[4 * i + 3] = four.w;
-      }
-      if (!last) signal(B::kWeightsEmpty, 256);
+      gradients(s, m, stage);
+      pack_all<Element>(s, x);
+      share_ds(x, stage);
+      release(loads.do_empty[stage]);
+      wait(shared_address(&loads.q_full[stage]), phase);
       if constexpr (S::terms) {
-        wait(shared_address(&shared_.q_full[stage]), phase);  // the scale came with q
-        differentiate_terms(p, s, shared_.delta[stage], shared_.scale[stage], kept_);
-      } else {
-        differentiate<S::rows>(p, s, shared_.delta[stage]);
-      }
-      if (!S::terms && partial) {
-        where_hidden<S::rows>(tile, a_.window, key_, m * S::rows, [&](int i) { s[i] = 0.0f; });
+        scale_rows(s, shared_.scale[stage]);
+        pack_all<Element>(s, x);
       }
     }
-#pragma unroll
-    for (int i = 0; i < S::rows / 4; ++i) x[i] = pack<Element>(s[2 * i], s[2 * i + 1]);
-    if constexpr (kFirst) {
-      wait(shared_address(&shared_.do_full[stage]), phase);
-      add_up(x, stage);
-      release(shared_.do_empty[stage]);
-      if (step > 0) add_dq(step - 1);
+    const int dq_step = kFirst ? step_ - 1 : step_;
+    begin_dq(dq_step, 0);
+    add_up(x, stage);
+    wait_products<1>();
+    hold(dq_);
+    if (dq_step >= first_) {
+      begin_slot(dq_step);
+      put_dq(0);
+    }
+    if constexpr (kParts == 2) begin_dq(dq_step, 1);
+    wait_products<0>();
+    hold(dq_);
+    hold(sum_);
+    release(kFirst ? loads.do_empty[stage] : loads.q_empty[stage]);
+    if (kParts == 2 && dq_step >= first_) put_dq(1);
+  }
+
+  // p, for both warpgroups
+  KEEL_DEVICE void weights(float (&s)[S::rows / 2], int m, int stage) {
+    using namespace ptx;
+    if constexpr (S::terms) {
+      sync(B::kWeightsEmpty, 256);
+      TermWeights<Element>(a_, *tile_, pairs(m))
+          .run(s, shared_.lse_log2[stage], shared_.scale[stage],
+               [&](int i, float factor) { reinterpret_cast<float*>(&shared_.p[i / 4][thread_])[i % 4] = factor; });
     } else {
-      share_ds(x, stage);
-      release(shared_.do_empty[stage]);
-      wait(shared_address(&shared_.q_full[stage]), phase);
-      add_up(x, stage);
-      release(shared_.q_empty[stage]);
-      add_dq(step);
+      weigh<S::rows>(s, scale_log2_, shared_.lse_log2[stage]);
+      hide(s, m);
+      sync(B::kWeightsEmpty, 256);
+#pragma unroll
+      for (int i = 0; i < S::rows / 8; ++i) {
+        shared_.p[i][thread_] = make_float4(s[4 * i], s[4 * i + 1], s[4 * i + 2], s[4 * i + 3]);
+      }
+    }
+    signal(B::kWeightsFull, 256);
+    sync(B::kFirst, 128);  // all threads have read lse, which came with q
+    release(shared_.loads.q_empty[stage]);
+  }
+
+  // ds, in place of dp
+  KEEL_DEVICE void gradients(float (&s)[S::rows / 2], int m, int stage) {
+    using namespace ptx;
+    float p[S::rows / 2];
+    sync(B::kWeightsFull, 256);
+#pragma unroll
+    for (int i = 0; i < S::rows / 8; ++i) {
+      const float4 four = shared_.p[i][thread_];
+      p[4 * i] = four.x, p[4 * i + 1] = four.y, p[4 * i + 2] = four.z, p[4 * i + 3] = four.w;
+    }
+    signal(B::kWeightsEmpty, 256);
+    if constexpr (S::terms) {
+      differentiate_terms(p, s, shared_.delta[stage], kept_);
+      if (a_.writes_dbias) store_bias_gradients<Element>(a_.call.dbias, *tile_, pairs(m), s);
+    } else {
+      differentiate<S::rows>(p, s, shared_.delta[stage]);
+      hide(s, m);
     }
   }
 
-  KEEL_DEVICE void share_weights(const float (&p)[S::rows / 2], int stage) {
-    ptx::sync(B::kWeightsEmpty, 256);
-    release(shared_.q_empty[stage]);  // lse among it, which all threads have read by now
-#pragma unroll
-    for (int i = 0; i < S::rows / 8; ++i) {
-      shared_.p[i][thread_] = make_float4(p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3]);
-    }
-    ptx::signal(B::kWeightsFull, 256);
+  KEEL_DEVICE void hide(float (&s)[S::rows / 2], int m) const {
+    if (m >= full_begin_ && m < full_end_) return;
+    where_hidden<S::rows>(*tile_, a_.window, key_, m * S::rows, [&](int i) { s[i] = 0.0f; });
+  }
+
+  KEEL_DEVICE Pairs pairs(int m) const {
+    const int head = tile_->head * static_cast<int>(a_.call.forward.group) + (step_ - first_) / (end_ - begin_);
+    return {head, tile_->first_key + key_, m * S::rows};
   }
 
   // k by q, or v by do
-  KEEL_DEVICE void scores(float (&s)[S::rows / 2], int stage) {
+  KEEL_DEVICE void begin_scores(float (&s)[S::rows / 2], int stage) {
     using namespace ptx;
     begin_products();
     hold(s);
@@ -216,21 +255,18 @@ class WideGroup {
                                         rows_ + stage * further(kStage) + further(c / 4 * kPanel + c % 4 * 32), c > 0);
     }
     commit_products();
-    wait_products<0>();
     hold(s);
   }
 
   // dv += p·do, or dk += ds·q
   KEEL_DEVICE void add_up(const std::uint32_t (&x)[S::rows / 4], int stage) {
     using namespace ptx;
-    begin_products();
     hold(sum_);
 #pragma unroll
     for (int c = 0; c < S::rows / 16; ++c) {
       RegistersByColumns<Element, S::d>::run(sum_, x + 4 * c, columns_ + stage * further(kStage) + further(c * 2048));
     }
     commit_products();
-    wait_products<0>();
     hold(sum_);
   }
 
@@ -246,42 +282,58 @@ class WideGroup {
     signal(B::kGradientsFull + stage, 256);
   }
 
-  // The warpgroup's columns of a block's dq, to the workspace.
-  KEEL_DEVICE void add_dq(int step) {
+  // A part of the warpgroup's columns of a block's dq.
+  KEEL_DEVICE void begin_dq(int step, int part) {
     using namespace ptx;
-    const int length = end_ - begin_, d = static_cast<int>(a_.call.forward.d_k);
-    const Slot slot = slot_of(a_, shared_.tile, step / length, end_ - 1 - step % length);
-    float* const to = a_.dq + slot.at * (S::rows * d);
-    const bool stores = a_.ordered && slot.turn == 0;
-    if (kFirst) sync(B::kGradientsFull + (step & 1), 256);
+    begin_products();
+    hold(dq_);
 #pragma unroll
-    for (int part = 0; part < S::d / 2 / kPart; ++part) {
-      float dq[kPart / 2];
-      begin_products();
-      hold(dq);
+    for (int c = 0; c < S::keys / 16; ++c) {
+      ColumnsByColumns<Element, kPart>::run(dq_, ds_ + (step & 1) * further(kDs) + further(c * 2048),
+                                            k_columns_ + part * further(kPanel) + further(c * 2048), c > 0);
+    }
+    commit_products();
+    hold(dq_);
+  }
+
+  // Waits for the turn to add to a block's dq.
+  KEEL_DEVICE void begin_slot(int step) {
+    const int length = end_ - begin_, at = step - first_;
+    const Slot slot = slot_of(a_, *tile_, at / length, end_ - 1 - at % length);
+    to_ = a_.dq + slot.at * (S::rows * a_.call.forward.d_k);
+    stores_ = a_.ordered && slot.turn == 0;
+    barrier_ = 2 * (step & 1) + (kFirst ? 0 : 1);
+    if (a_.ordered) ptx::sync(B::kTurn + barrier_, 160);
+  }
+
+  KEEL_DEVICE void put_dq(int part) {
+    const int first = (kFirst ? 0 : S::d / 2) + part * kPart, d = static_cast<int>(a_.call.forward.d_k);
 #pragma unroll
-      for (int c = 0; c < S::keys / 16; ++c) {
-        ColumnsByColumns<Element, kPart>::run(dq, ds_ + (step & 1) * further(kDs) + further(c * 2048),
-                                              k_columns_ + further(part * kPanel + c * 2048), c > 0);
-      }
-      commit_products();
-      wait_products<0>();
-      hold(dq);
-      if (part == 0 && a_.ordered) sync(B::kTurn + (kFirst ? 0 : 1), 160);
-      const int first = (kFirst ? 0 : S::d / 2) + part * kPart;
-#pragma unroll
-      for (int i = 0; i < kPart / 8; ++i) {
-        if (first + 8 * i >= d) continue;
-        float* const four = to + (first / 8 + i) * 512 + thread_ * 4;
-        const float4 x = make_float4(dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
-        if (stores) {
-          *reinterpret_cast<float4*>(four) = x;
-        } else {
-          add_4(four, x);
-        }
+    for (int i = 0; i < kPart / 8; ++i) {
+      if (first + 8 * i >= d) continue;
+      float* const four = to_ + (first / 8 + i) * 512 + thread_ * 4;
+      const float4 x = make_float4(dq_[4 * i], dq_[4 * i + 1], dq_[4 * i + 2], dq_[4 * i + 3]);
+      if (stores_) {
+        *reinterpret_cast<float4*>(four) = x;
+      } else {
+        ptx::add_4(four, x);
       }
     }
-    if (a_.ordered) signal(B::kAdded + (kFirst ? 0 : 1), 160);
+    if (a_.ordered && part == kParts - 1) ptx::signal(B::kAdded + barrier_, 160);
+  }
+
+  // The task's last block, in the first warpgroup.
+  KEEL_DEVICE void finish_dq() {
+    using namespace ptx;
+    sync(B::kGradientsFull + ((step_ - 1) & 1), 256);
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      begin_dq(step_ - 1, part);
+      wait_products<0>();
+      hold(dq_);
+      if (part == 0) begin_slot(step_ - 1);
+      put_dq(part);
+    }
   }
 
   WideShared<Element, S>& shared_;
@@ -290,9 +342,16 @@ class WideGroup {
   const int key_;  // the thread's first, of the block
   // Operands: rows of k and q, or of v and do; columns of do, or of q; ds; the warpgroup's columns of k
   std::uint64_t keys_, rows_, columns_, ds_, k_columns_;
+  const KeyTile* tile_ = nullptr;
   int begin_ = 0, end_ = 0, full_begin_ = 0, full_end_ = 0;  // blocks of rows
-  float kept_ = 1;                                           // dropout's factor
-  float sum_[S::d / 2];                                      // dv, or dk
+  int step_ = 0, first_ = 0;                                 // blocks done, of all heads and tasks; the task's first
+  float scale_log2_ = 0;
+  float kept_ = 1;  // dropout's factor
+  float* to_ = nullptr;
+  int barrier_ = 0;       // of the turn, and of what is added
+  bool stores_ = false;   // there, instead of adding
+  float sum_[S::d / 2];   // dv, or dk
+  float dq_[kPart / 2];
 };
 
 template <class Element, class S>
@@ -302,12 +361,13 @@ __global__ void __launch_bounds__(384, 1)
   extern __shared__ __align__(1024) char memory[];
   auto& shared = *reinterpret_cast<WideShared<Element, S>*>(memory);
   const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
-  if (threadIdx.x == 0) begin_task(shared, a);
+  if (threadIdx.x == 0) init_barriers(shared.loads);
   __syncthreads();
   if (group == 0) {
     give_registers<24>();
-    if (threadIdx.x == 0) load_blocks<S>(shared, maps, a);
-    if (threadIdx.x / 32 == 1) order_dq(shared, a);
+    if (threadIdx.x == 0) load_tasks<S>(shared, maps, a);
+    const int warp = threadIdx.x / 32;
+    if (warp == 1 || warp == 2) order_dq(shared, a);
   } else {
     take_registers<240>();
     if (group == 1) {

@@ -13,6 +13,17 @@ KEEL_DEVICE void note(const OddGradients& odd, std::int64_t row) {
 
 KEEL_DEVICE float float_at(const Strided& x, std::int64_t at) { return load_as<float>(x.data, x.dtype, at); }
 
+// How elements of a gradient are written. Told apart once per row: a branch per element would take longer than the rest.
+enum class Writing : std::uint8_t { pairs, floats, any };  // pairs: two 16-bit elements at once; floats: f32, overwritten
+
+template <class Element>
+KEEL_DEVICE Writing writing_of(const MutableStrided& to, bool accumulate, std::int64_t first) {
+  if (accumulate || to.column != 1) return Writing::any;
+  if (to.dtype == DType::f32) return Writing::floats;
+  return reinterpret_cast<std::uintptr_t>(static_cast<Element*>(to.data) + first) % 4 == 0 ? Writing::pairs
+                                                                                            : Writing::any;
+}
+
 // Two adjacent columns of a row of a gradient, the first of which lies `at` elements from its data.
 template <class Element>
 KEEL_DEVICE void put_pair(const MutableStrided& to, bool accumulate, std::int64_t at, float x, float y) {
@@ -20,18 +31,10 @@ KEEL_DEVICE void put_pair(const MutableStrided& to, bool accumulate, std::int64_
     float* const a = static_cast<float*>(to.data) + at;
     a[0] = accumulate ? a[0] + x : x;
     a[to.column] = accumulate ? a[to.column] + y : y;
-    return;
-  }
-  Element* const a = static_cast<Element*>(to.data) + at;
-  if (accumulate) {
-    x += static_cast<float>(a[0]);
-    y += static_cast<float>(a[to.column]);
-  }
-  if (to.column == 1 && reinterpret_cast<std::uintptr_t>(a) % 4 == 0) {
-    *reinterpret_cast<std::uint32_t*>(a) = ptx::pack<Element>(x, y);
   } else {
-    a[0] = static_cast<Element>(x);
-    a[to.column] = static_cast<Element>(y);
+    Element* const a = static_cast<Element*>(to.data) + at;
+    a[0] = static_cast<Element>(accumulate ? x + static_cast<float>(a[0]) : x);
+    a[to.column] = static_cast<Element>(accumulate ? y + static_cast<float>(a[to.column]) : y);
   }
 }
 
@@ -100,13 +103,32 @@ KEEL_DEVICE void store_keys(const BackwardArguments& a, const KeyTile& tile, int
       if ((lane & 3) == 0) note(rows.odd, (std::int64_t{tile.batch} * f.kv_heads + tile.head) * f.sequences.n_k + row);
       continue;
     }
-    const std::int64_t from = place_in(rows.to, tile.batch, tile.head, row);
+    const int column = (lane & 3) * 2;
+    const std::int64_t first = place_in(rows.to, tile.batch, tile.head, row, column);
+    const auto each_pair = [&](const auto& put) {
 #pragma unroll
-    for (int j = 0; j < kCount / 4; ++j) {
-      const int c = 8 * j + (lane & 3) * 2;
-      if (c >= rows.d) continue;
-      put_pair<Element>(rows.to, a.call.accumulate, from + c * rows.to.column, real ? x[4 * j + 2 * r] : 0.0f,
-                        real ? x[4 * j + 2 * r + 1] : 0.0f);
+      for (int j = 0; j < kCount / 4; ++j) {
+        if (8 * j < rows.d) put(8 * j, real ? x[4 * j + 2 * r] : 0.0f, real ? x[4 * j + 2 * r + 1] : 0.0f);
+      }
+    };
+    switch (writing_of<Element>(rows.to, a.call.accumulate, first)) {
+      case Writing::pairs: {
+        Element* const to = static_cast<Element*>(rows.to.data) + first;
+        each_pair([&](int c, float low, float high) {
+          *reinterpret_cast<std::uint32_t*>(to + c) = ptx::pack<Element>(low, high);
+        });
+        break;
+      }
+      case Writing::floats: {
+        float* const to = static_cast<float*>(rows.to.data) + first;
+        each_pair([&](int c, float low, float high) { to[c] = low, to[c + 1] = high; });
+        break;
+      }
+      case Writing::any:
+        each_pair([&](int c, float low, float high) {
+          put_pair<Element>(rows.to, a.call.accumulate, first + c * rows.to.column, low, high);
+        });
+        break;
     }
   }
 }
@@ -140,6 +162,13 @@ KEEL_DEVICE void where_hidden(const KeyTile& tile, const Window& window, int key
       }
     }
   }
+}
+
+// Accumulators as the register operand of a product.
+template <class Element, int kCount>
+KEEL_DEVICE void pack_all(const float (&x)[kCount], std::uint32_t (&to)[kCount / 2]) {
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i) to[i] = ptx::pack<Element>(x[2 * i], x[2 * i + 1]);
 }
 
 // p of a thread's scores q·k.

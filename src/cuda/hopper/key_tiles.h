@@ -26,8 +26,8 @@ struct BlockIndex {
   int entry, head, block;
 };
 
-// Where an entry's first block of rows, or of keys, has its slot. No two entries share one: an entry of n rows that
-// begins at row b takes ⌈n/size⌉ slots from ⌊b/size⌋ + e on, and the next begins no earlier than ⌊(b + n)/size⌋ + e + 1.
+// Where an entry's first block of rows, or of keys, has its slot. No two entries share one: entry e of n rows from row b
+// on takes ⌈n/size⌉ slots from ⌊b/size⌋ + e on, and the next entry begins no earlier than ⌊(b + n)/size⌋ + e + 1.
 constexpr int first_slot(const Sequences& s, int entry, std::int64_t begin, int size) {
   return s.packed() ? static_cast<int>(begin / size) + entry : 0;
 }
@@ -68,8 +68,9 @@ constexpr BlockIndex key_task(const Sequences& s, const BackwardCut& cut, int t)
 
 // A block of keys, and the blocks of rows that it walks from the last to the first. Blocks of rows outside
 // [full_begin, full_end) hide some pair.
-struct KeyTile {
-  int entry, batch, head, block;
+struct alignas(16) KeyTile {
+  int entry;  // −1: no task is left
+  int batch, head, block;
   int first_key, keys;  // of the entry; rows of k, padding included
   int q_begin, q_len, k_begin, k_len;
   int q_position, k_position, diagonal;

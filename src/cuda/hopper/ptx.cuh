@@ -98,10 +98,7 @@ KEEL_DEVICE void add_4(float* to, const float4& x) {
                : "memory");
 }
 KEEL_DEVICE void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-template <int kLeft = 0>
-KEEL_DEVICE void wait_until_stores_have_read() {  // until at most kLeft groups have not
-  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kLeft) : "memory");
-}
+KEEL_DEVICE void wait_until_stores_have_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 KEEL_DEVICE void wait_until_stored() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 // Between copies of global memory and a flag that orders them.
 KEEL_DEVICE void order_copies() { asm volatile("fence.proxy.async.global;" ::: "memory"); }

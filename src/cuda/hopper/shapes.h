@@ -39,14 +39,13 @@ constexpr Shape shape_for(int d, Purpose purpose) {
 // Head sizes that are compiled; others are padded to the next.
 constexpr std::array<int, 5> kHeadSizes = {64, 96, 128, 192, 256};
 
-// A backward kernel's tile: head sizes up to d, blocks of rows of q, and of keys. `dq_buffers`: blocks of dq on their
-// way to the workspace; 0: it goes there from registers.
+// A backward kernel's tile: head sizes up to d, blocks of rows of q, and of keys.
 struct BackwardShape {
-  int d, rows, keys, dq_buffers;
+  int d, rows, keys;
 };
 constexpr BackwardShape backward_shape_for(int d, bool terms) {
-  if (d > 128 || terms) return {d, 64, 64, 0};
-  return d == 64 ? BackwardShape{d, 128, 128, 2} : BackwardShape{d, 64, 128, 2};
+  if (d > 128 || terms) return {d, 64, 64};
+  return {d, d == 64 ? 128 : 64, 128};
 }
 // Head sizes that are compiled; with terms, from the second on.
 constexpr std::array<int, 3> kBackwardHeadSizes = {64, 128, 256};

@@ -5,8 +5,8 @@
 #include "core/dropout.h"
 #include "cuda/hopper/gradient_rows.cuh"
 
-// Weights in the backward pass where scores need more than a mask by position: a softcap, a bias, a mask, ALiBi, dropout,
-// a scale per row. Each is tested for; elements of a bias or mask are loaded one at a time.
+// Weights in the backward pass where scores need more than a mask by position: a softcap, a bias, a mask, ALiBi,
+// dropout, a scale per row. Each is tested for; elements of a bias or mask are loaded one at a time.
 namespace keel::cuda::hopper {
 
 constexpr float kHiddenMark = -3e38f;  // in place of a factor
@@ -18,8 +18,8 @@ struct Pairs {
   int row;   // the block's first, of the entry
 };
 
-// From q·k in s: p with dropout (which leaves out its factor); and, put aside at once, p·slope, negative where a weight is
-// dropped, or kHiddenMark where a pair is hidden.
+// From q·k in s: p with dropout (which leaves out its factor); and, put aside at once, p·slope, negative where a weight
+// is dropped, or kHiddenMark where a pair is hidden.
 template <class Element>
 class TermWeights {
  public:
@@ -99,15 +99,37 @@ class TermWeights {
   const float slope_;  // ALiBi's, in units of log 2
 };
 
-// ds in place of dp, with the scale of its row.
-KEEL_DEVICE void differentiate_terms(const float (&factors)[32], float (&dp)[32], const float* delta,
-                                            const float* scale, float kept) {
+// dx = ds·slope in place of dp.
+KEEL_DEVICE void differentiate_terms(const float (&factors)[32], float (&dp)[32], const float* delta, float kept) {
   const int column = (threadIdx.x & 3) * 2;
 #pragma unroll
   for (int i = 0; i < 32; ++i) {
-    const int row = i / 4 * 8 + column + (i & 1);
     const float f = factors[i], z = __float_as_uint(f) >> 31 ? 0.0f : kept;
-    dp[i] = f == kHiddenMark ? 0.0f : fabsf(f) * fmaf(z, dp[i], -delta[row]) * scale[row];
+    dp[i] = f == kHiddenMark ? 0.0f : fabsf(f) * fmaf(z, dp[i], -delta[i / 4 * 8 + column + (i & 1)]);
+  }
+}
+
+// By the scales of the rows.
+KEEL_DEVICE void scale_rows(float (&dx)[32], const float* scale) {
+  const int column = (threadIdx.x & 3) * 2;
+#pragma unroll
+  for (int i = 0; i < 32; ++i) dx[i] *= scale[i / 4 * 8 + column + (i & 1)];
+}
+
+// ds of a thread's pairs to dbias, which has a place for each.
+template <class Element>
+KEEL_DEVICE void store_bias_gradients(const MutableStrided& to, const KeyTile& tile, const Pairs& pairs,
+                                      const float (&ds)[32]) {
+#pragma unroll
+  for (int i = 0; i < 32; ++i) {
+    const int row = pairs.row + i / 4 * 8 + (threadIdx.x & 3) * 2 + (i & 1), key = pairs.key + 8 * (i >> 1 & 1);
+    if (row >= tile.q_len || key >= tile.k_len) continue;
+    const std::int64_t at = place_in(to, tile.batch, pairs.head, tile.q_begin + row, tile.k_begin + key);
+    if (to.dtype == DType::f32) {
+      static_cast<float*>(to.data)[at] = ds[i];
+    } else {
+      static_cast<Element*>(to.data)[at] = static_cast<Element>(ds[i]);
+    }
   }
 }
 
