@@ -165,6 +165,16 @@ def test_third_derivatives_are_refused():
         torch.autograd.grad(second.sum(), q)
 
 
+def test_second_derivatives_of_a_relative_bias_are_refused():
+    q, k, v = (x.requires_grad_() for x in qkv())
+    table = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    loss = keel.torch.attention(q, k, v, relative_bias=table).square().sum()
+    dq, dtable = torch.autograd.grad(loss, (q, table), create_graph=True)
+    for gradient in (dq, dtable):
+        with pytest.raises((NotImplementedError, ValueError), match="relative_bias"):
+            torch.autograd.grad(gradient.sum(), k, retain_graph=True)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_other_dtypes_are_close(dtype):
     x, t = qkv(n=40, d=16, dtype=dtype), qkv(n=40, d=16, dtype=dtype)[::-1]

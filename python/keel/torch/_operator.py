@@ -350,9 +350,15 @@ torch.library.register_autograd("keel::attention", _differentiate_operator, setu
 _SECOND = [name for name in Gradients._fields if name in DoubleGradients._fields]
 
 
+def _check_relative(x: Any) -> None:
+    if x is not None:
+        raise NotImplementedError("[attention] second and forward-mode derivatives of a relative_bias are not computed")
+
+
 def _along(tangents: Any) -> list[Any]:
     """The tangents of attention's inputs, in the order of Tangents."""
     named = dict(zip(INPUTS, tangents))
+    _check_relative(named.get("relative_bias"))
     found = {
         gradient: [named[source] for source in _SOURCES[gradient] if named.get(source) is not None]
         for gradient in _SECOND
@@ -387,6 +393,8 @@ def _differentiate_backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
     needs = dict(zip(_BACKWARD_INPUTS, ctx.needs_input_grad))
     results: dict[str, Any] = dict.fromkeys(_BACKWARD_INPUTS)
     tangents = [x if want else None for x, want, _ in zip(gradients, ctx.wanted, _SECOND)]
+    for x, want in zip(gradients[len(_SECOND) :], ctx.wanted[len(_SECOND) :]):
+        _check_relative(x if want else None)
     if all(x is None for x in tangents):
         return tuple(results.values())
     inputs, options = _kept_backward(ctx)
