@@ -185,7 +185,7 @@ TEST(CApi, BackwardAndMergeGiveWhatTheCppInterfaceGives) {
   cpp();
   EXPECT_EQ(m.out_block.memory, cpp.out_block.memory);
   for (int i = 0; i < 8; ++i) EXPECT_EQ(m.row_blocks[i].memory, cpp.row_blocks[i].memory) << i;
-  std::fill(m.out_block.memory.begin(), m.out_block.memory.end(), 0.0);
+  std::fill(m.out_block.memory.begin(), m.out_block.memory.end(), 0);
   ASSERT_EQ(keel_merge_on_stream(m.parts, m.count, &m.out, &m.outputs, nullptr), KEEL_OK);
   EXPECT_EQ(m.out_block.memory, cpp.out_block.memory);
 }
