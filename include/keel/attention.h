@@ -55,8 +55,8 @@ struct Origin {
 // blocks. The scores of a head are cut into tiles of R queries by C keys, the last ones of which may be incomplete.
 // Tiles that are not listed are hidden and cost nothing; tiles listed as full need no mask.
 struct BlockMask {
-  // Where each block of R queries has its list: entry (b, h, x) to entry (b, h, x + 1) of `blocks`. i64, (B, H_q, X + 1)
-  // with X = ⌈N_q / R⌉; B and H_q may be 1.
+  // Where each block of R queries has its list: entry (b, h, x) to entry (b, h, x + 1) of `blocks`. i64, (B, H_q, X +
+  // 1) with X = ⌈N_q / R⌉; B and H_q may be 1.
   BasicView<3, const void*> offsets{};
   // The lists, i64, (L, 2): a block of C keys, and the tile that says what is visible there, or −1 if everything is.
   // The blocks of a list ascend.
@@ -110,8 +110,8 @@ struct Options {
   // ALiBi: −slope_h · |i + offset − j|, one slope per query head (H_q), along the diagonal described at Window.
   HeadView alibi{};
 
-  // A bias by distance, as in T5: table[h, clamp(j − i − offset, −R, R) + R], (H_q, 2R + 1) or (1, 2R + 1), q's dtype or
-  // f32, along the same diagonal; −inf masks.
+  // A bias by distance, as in T5: table[h, clamp(j − i − offset, −R, R) + R], (H_q, 2R + 1) or (1, 2R + 1), q's dtype
+  // or f32, along the same diagonal; −inf masks.
   TableView relative_bias{};
 
   // One logit per query head (H_q) that joins the softmax's denominator but has no value: 0 gives softmax₁.
@@ -194,8 +194,8 @@ struct Gradients {
 };
 
 // The gradients of attention(); `options` as in the forward call. For a slice of keys (options.origin), out and lse are
-// those of all keys, merged, and dq, dbias, dscale and drelative_bias are this slice's part of the gradient. dsinks is a sum over rows:
-// request it from one slice of keys only.
+// those of all keys, merged, and dq, dbias, dscale and drelative_bias are this slice's part of the gradient. dsinks is
+// a sum over rows: request it from one slice of keys only.
 KEEL_API void attention_backward(const BackwardInputs& inputs, const Gradients& gradients, const Options& options = {});
 
 // A direction in which the inputs of attention() move. An input without a view stays where it is.

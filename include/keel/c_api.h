@@ -29,8 +29,8 @@ typedef enum keel_status {
   KEEL_INVALID_ARGUMENT = 1, /* an invalid argument; nothing was computed or written */
   KEEL_OUT_OF_MEMORY = 2,
   KEEL_INTERNAL = 3,
-  KEEL_UNSUPPORTED = 4, /* no backend serves the call; nothing was computed or written */
-  KEEL_WRONG_DTYPE = 5, /* an argument of a dtype not accepted there; nothing was computed or written */
+  KEEL_UNSUPPORTED = 4,  /* no backend serves the call; nothing was computed or written */
+  KEEL_WRONG_DTYPE = 5,  /* an argument of a dtype not accepted there; nothing was computed or written */
   KEEL_DEVICE_FAILED = 6 /* the device or its driver failed; outputs are undefined */
 } keel_status;
 
@@ -103,7 +103,7 @@ typedef struct keel_options {
   keel_view alibi, sinks;         /* per head */
   double dropout;
   uint64_t seed;
-  void* stream; /* on a CUDA device: the cudaStream_t on which the work is queued */
+  void* stream;                      /* on a CUDA device: the cudaStream_t on which the work is queued */
   keel_view relative_bias;           /* (H_q, 2R + 1) */
   const keel_block_mask* block_mask; /* NULL: none */
   keel_view k_starts;                /* list */

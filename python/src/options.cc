@@ -283,17 +283,19 @@ constexpr Row<Partial> kPartial[] = {
 };
 
 constexpr Row<Gradients> kGradients[] = {
-    {"dq", kView<&Gradients::dq, 2>},      {"dk", kView<&Gradients::dk, 2>},
-    {"dv", kView<&Gradients::dv, 2>},      {"dbias", kView<&Gradients::dbias>},
-    {"dscale", kView<&Gradients::dscale>}, {"dsinks", kView<&Gradients::dsinks, 1>},
+    {"dq", kView<&Gradients::dq, 2>},
+    {"dk", kView<&Gradients::dk, 2>},
+    {"dv", kView<&Gradients::dv, 2>},
+    {"dbias", kView<&Gradients::dbias>},
+    {"dscale", kView<&Gradients::dscale>},
+    {"dsinks", kView<&Gradients::dsinks, 1>},
     {"drelative_bias", kView<&Gradients::drelative_bias, 1>},
     {"accumulate", read_accumulate<Gradients>},
 };
 
 constexpr Row<Tangents> kTangents[] = {
-    {"tq", kView<&Tangents::tq, 2>},      {"tk", kView<&Tangents::tk, 2>},
-    {"tv", kView<&Tangents::tv, 2>},      {"tbias", kView<&Tangents::tbias>},
-    {"tscale", kView<&Tangents::tscale>}, {"tsinks", kView<&Tangents::tsinks, 1>},
+    {"tq", kView<&Tangents::tq, 2>},    {"tk", kView<&Tangents::tk, 2>},      {"tv", kView<&Tangents::tv, 2>},
+    {"tbias", kView<&Tangents::tbias>}, {"tscale", kView<&Tangents::tscale>}, {"tsinks", kView<&Tangents::tsinks, 1>},
 };
 
 constexpr Row<JvpOutputs> kJvpOutputs[] = {
@@ -303,14 +305,10 @@ constexpr Row<JvpOutputs> kJvpOutputs[] = {
 };
 
 constexpr Row<DoubleGradients> kDoubleGradients[] = {
-    {"dq", gradient_into<&Gradients::dq, 2>},
-    {"dk", gradient_into<&Gradients::dk, 2>},
-    {"dv", gradient_into<&Gradients::dv, 2>},
-    {"dbias", gradient_into<&Gradients::dbias, 0>},
-    {"dscale", gradient_into<&Gradients::dscale, 0>},
-    {"dsinks", gradient_into<&Gradients::dsinks, 1>},
-    {"ddout", kView<&DoubleGradients::ddout, 2>},
-    {"ddlse", kView<&DoubleGradients::ddlse, 1>},
+    {"dq", gradient_into<&Gradients::dq, 2>},         {"dk", gradient_into<&Gradients::dk, 2>},
+    {"dv", gradient_into<&Gradients::dv, 2>},         {"dbias", gradient_into<&Gradients::dbias, 0>},
+    {"dscale", gradient_into<&Gradients::dscale, 0>}, {"dsinks", gradient_into<&Gradients::dsinks, 1>},
+    {"ddout", kView<&DoubleGradients::ddout, 2>},     {"ddlse", kView<&DoubleGradients::ddlse, 1>},
 };
 
 }  // namespace

@@ -28,8 +28,8 @@ struct BasicStrided {
 using Strided = BasicStrided<const void*>;
 using MutableStrided = BasicStrided<void*>;
 
-// A view of rank 4 has all four dimensions, one of rank 3 a value per row, one of rank 2 a row per head, one of rank 1 a
-// value per head.
+// A view of rank 4 has all four dimensions, one of rank 3 a value per row, one of rank 2 a row per head, one of rank 1
+// a value per head.
 template <std::size_t Rank, class Pointer>
 constexpr BasicStrided<Pointer> strided(const BasicView<Rank, Pointer>& view) {
   const auto& s = view.strides;
@@ -54,10 +54,10 @@ struct Call {
   std::uint64_t seed = 0;
 
   Strided q, k, v;
-  Strided scale_tensor;  // one value per row
-  Strided mask, bias;    // columns are keys
-  Strided alibi, sinks;  // one value per head
-  Strided relative_bias;  // columns are distances, from −radius to radius
+  Strided scale_tensor;                       // one value per row
+  Strided mask, bias;                         // columns are keys
+  Strided alibi, sinks;                       // one value per head
+  Strided relative_bias;                      // columns are distances, from −radius to radius
   std::int64_t radius = 0, relative_pad = 0;  // relative_pad: what a backend has put before and after a row of it
   BlockTiles block_tiles{};
 

@@ -177,8 +177,8 @@ void check_block_mask(Checker& check, const Problem& p) {
   const std::array<std::int64_t, 3> full = {p.batch, p.q_heads, (p.n_q + rows - 1) / rows + 1};
   const auto& given = mask.offsets.shape;
   if ((given[0] != full[0] && given[0] != 1) || (given[1] != full[1] && given[1] != 1) || given[2] != full[2]) {
-    check.refuse("block_mask.offsets: expected shape (B, H_q, X + 1) = ", text_of(full), " with X = ⌈", p.n_q, "/", rows,
-                 "⌉ blocks of queries, or 1 for B or H_q, got ", text_of(given));
+    check.refuse("block_mask.offsets: expected shape (B, H_q, X + 1) = ", text_of(full), " with X = ⌈", p.n_q, "/",
+                 rows, "⌉ blocks of queries, or 1 for B or H_q, got ", text_of(given));
   }
   const bool here = mask.offsets.data != nullptr && (mask.blocks.data != nullptr || mask.blocks.shape[0] == 0);
   if (here && p.device == Device{}) check_blocks(check, mask, (p.n_k + keys - 1) / keys);

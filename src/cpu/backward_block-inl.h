@@ -145,7 +145,11 @@ class BackwardBlock {
   }
 
   RowBlock BlockOf(std::int64_t x, const RowPlace& place, Range block, Range computed) const {
-    return {place.g, place.i, block.begin, computed, SeenOf(seen_[x], block, block.begin, computed),
+    return {place.g,
+            place.i,
+            block.begin,
+            computed,
+            SeenOf(seen_[x], block, block.begin, computed),
             h_.tiles && scratch_.holes[x] != 0};
   }
 
@@ -301,7 +305,6 @@ class BackwardBlock {
     }
     for (; y < keys; ++y) sums[y * to.column_stride] += from[y];
   }
-
 
   const BackwardCall& call_;
   const Call& f_;

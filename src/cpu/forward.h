@@ -56,8 +56,8 @@ struct ForwardHead {
   Rows alibi, sinks;  // one value per head: only head_stride is used
   Rows relative;      // the padded table of relative_table.h: only head_stride is used
   std::int64_t relative_pad = 0;
-  BlockTiles tiles{};                           // of the first head of the group
-  std::int64_t tiles_row = 0, tiles_key = 0;    // how the tiles count the first row and key
+  BlockTiles tiles{};                         // of the first head of the group
+  std::int64_t tiles_row = 0, tiles_key = 0;  // how the tiles count the first row and key
   MutableRows lse, max_logit, entropy, max_weight, logit_mean, logit_var, visible, logit_count;  // one value per row
   MutableRows m, norm;                                                                           // likewise
   MutableRows key_sums;  // row_stride is that of keys

@@ -322,7 +322,8 @@ HWY_INLINE bool IsVisible(const Call& call, const ForwardHead& head, std::int64_
   if (head.relative.data != nullptr) {
     const RowBlock key = {.g = g, .i = i, .first = j, .computed = {}, .seen = {}};
     const DType dtype = accumulation_dtype(call.dtype);
-    const double bias = dtype == DType::f64 ? *RelativeRow<double>(call, head, key) : *RelativeRow<float>(call, head, key);
+    const double bias =
+        dtype == DType::f64 ? *RelativeRow<double>(call, head, key) : *RelativeRow<float>(call, head, key);
     if (bias == -INFINITY) return false;
   }
   if (head.mask.data != nullptr) {

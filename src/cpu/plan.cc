@@ -135,9 +135,8 @@ Tiles choose_tiles(const Problem& p, const Planning& planning, const UnitKernels
   const Machine& machine = *planning.resources.machine;
   const std::int64_t item = item_of(p, unit), most = unit != nullptr ? unit->key_block : kKeyBlock;
   Tiles tiles;
-  tiles.key_block = forced.key_block > 0
-                        ? forced.key_block
-                        : within_tiles(p, choose_key_block((p.d_k + p.d_v) * item, most, machine));
+  tiles.key_block = forced.key_block > 0 ? forced.key_block
+                                         : within_tiles(p, choose_key_block((p.d_k + p.d_v) * item, most, machine));
   tiles.key_chunk = RoundUp(forced.key_chunk > 0 ? forced.key_chunk : kKeyChunk, tiles.key_block);
   tiles.row_block = forced.row_block > 0 ? RoundUp(forced.row_block, granule_of(unit))
                                          : choose_row_block(extent.rows, extent.heads, granule_of(unit), threads);

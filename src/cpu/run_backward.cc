@@ -93,8 +93,8 @@ bool covers_all_pairs(const Call& call) {
   if (call.block_tiles) return false;
   if (call.mask && is_shared(call.mask.head, call.mask.row, s.n_q, call.group)) return false;
   const std::int64_t all = s.whole_q + s.whole_k;  // a wider window hides nothing
-  return !s.packed() && s.q_lengths.empty() && s.k_lengths.empty() && s.k_starts.empty() &&
-         s.window_left >= all && s.window_right >= all;
+  return !s.packed() && s.q_lengths.empty() && s.k_lengths.empty() && s.k_starts.empty() && s.window_left >= all &&
+         s.window_right >= all;
 }
 
 struct HeadTask {

@@ -132,7 +132,11 @@ class ScoreRows {
   }
 
   RowBlock BlockOf(std::int64_t r, const RowPlace& place, Range block, std::int64_t first, Range computed) const {
-    return {place.g, place.i, first, computed, SeenOf(seen_[r], block, first, computed),
+    return {place.g,
+            place.i,
+            first,
+            computed,
+            SeenOf(seen_[r], block, first, computed),
             head_.tiles && scratch_.holes[r] != 0};
   }
 

@@ -72,7 +72,8 @@ HWY_INLINE void JoinBytes(const std::uint8_t* bytes, std::int64_t stride, Range 
   std::uint8_t last[64] = {};
   for (std::int64_t j = keys.begin; j < keys.end; j += n) {
     const std::uint8_t* from = bytes + (j - keys.begin);
-    if (j + n > keys.end) from = static_cast<std::uint8_t*>(std::memcpy(last, from, static_cast<std::size_t>(keys.end - j)));
+    if (j + n > keys.end)
+      from = static_cast<std::uint8_t*>(std::memcpy(last, from, static_cast<std::size_t>(keys.end - j)));
     std::uint64_t bits = 0;
     std::uint8_t stored[8] = {};
     hn::StoreMaskBits(d, hn::Ne(hn::LoadU(d, from), hn::Zero(d)), stored);

@@ -31,6 +31,7 @@ Geometry::Geometry(const Sharding& sharding, int size, std::int64_t batch, const
              .k_lengths = o.k_lengths,
              .q_offsets = o.q_offsets,
              .k_offsets = o.k_offsets,
+             .k_starts = {},  // refused
              .top_left = o.causal == Causal::top_left,
              .window_left = o.window.left,
              .window_right = o.causal == Causal::none ? o.window.right : 0},

@@ -110,11 +110,16 @@ struct CJvp {
 struct CDouble : CBackward {
   Block more_blocks[8];
   keel_tangents tangents = {sizeof(tangents), tensor(more_blocks[0].data(), kQShape), {}, {}, {}, {}, {}};
-  keel_double_gradients second = {sizeof(second), gradients.dq,
-                                  gradients.dk,   gradients.dv,
-                                  gradients.dbias, gradients.dscale,
-                                  gradients.dsinks, tensor(more_blocks[1].data(), kOutShape),
-                                  rows(more_blocks[2].data()), /*accumulate=*/0};
+  keel_double_gradients second = {sizeof(second),
+                                  gradients.dq,
+                                  gradients.dk,
+                                  gradients.dv,
+                                  gradients.dbias,
+                                  gradients.dscale,
+                                  gradients.dsinks,
+                                  tensor(more_blocks[1].data(), kOutShape),
+                                  rows(more_blocks[2].data()),
+                                  /*accumulate=*/0};
   bool no_tangents = false, no_second = false;
 
   keel_status operator()() const {

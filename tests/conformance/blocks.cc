@@ -41,7 +41,9 @@ Blocks::Blocks(const Sizes& sizes, const Visible& visible, Placement placement) 
   const std::array<std::int64_t, 3> shape = {count, rows, keys};
   const std::array<std::int64_t, 3> by_rows = {rows * (keys + 3), keys + 3, 1}, by_keys = {rows * keys, 1, rows};
   tiles_ = Array::with_strides<3>(DType::boolean, shape, sizes.by_keys ? by_keys : by_rows, 1, placement);
-  const auto from = [](const auto& values) { return [&values, at = std::size_t{0}](auto...) mutable { return values[at++]; }; };
+  const auto from = [](const auto& values) {
+    return [&values, at = std::size_t{0}](auto...) mutable { return values[at++]; };
+  };
   offsets_.fill(from(offsets));
   blocks_.fill(from(blocks));
   tiles_.fill(from(tiles));

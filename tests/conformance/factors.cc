@@ -175,7 +175,9 @@ Factor sequence_factor() {
               c.batch = 4, c.q_lengths = lengths(c.batch, c.n_q, 1), c.k_lengths = lengths(c.batch, c.n_k, 2);
             }},
            {"k_starts",
-            [](Case& c) { c.batch = 3, c.k_starts = {c.n_k / 3, c.n_k, 0}, c.k_lengths = {c.n_k, c.n_k, c.n_k / 2}; }},
+            [](Case& c) {
+              c.batch = 3, c.k_starts = {c.n_k / 3, c.n_k, 0}, c.k_lengths = {c.n_k, c.n_k, c.n_k / 2};
+            }},
            {"packed", [](Case& c) { c.batch = 1, c.q_offsets = offsets(c.n_q, 1), c.k_offsets = offsets(c.n_k, 2); }}}};
 }
 

@@ -16,7 +16,20 @@ namespace {
 using Shape4 = std::array<std::int64_t, 4>;
 using Shape3 = std::array<std::int64_t, 3>;
 
-enum Stream : std::uint64_t { kQ = 1, kK, kV, kScale, kMask, kBias, kSinks, kDout, kDlse, kPadding, kBlocks, kRelative };
+enum Stream : std::uint64_t {
+  kQ = 1,
+  kK,
+  kV,
+  kScale,
+  kMask,
+  kBias,
+  kSinks,
+  kDout,
+  kDlse,
+  kPadding,
+  kBlocks,
+  kRelative
+};
 
 Shape4 strides_of(Storage storage, const Shape4& shape) {
   const auto [b, h, n, d] = shape;
@@ -258,9 +271,9 @@ void Instance::make_blocks() {
     }
     const std::int64_t tile = ((b * c.q_heads + h) * c.n_q + x) * c.n_k + y;
     const std::int64_t kind = Generator(c.seed, static_cast<std::uint64_t>(100 + tile)).integer(0, 2);
-    return kind == 1 || (kind == 2 && Generator(c.seed ^ static_cast<std::uint64_t>(tile),
-                                                static_cast<std::uint64_t>(i * c.n_k + j))
-                                          .chance(0.6));
+    return kind == 1 ||
+           (kind == 2 && Generator(c.seed ^ static_cast<std::uint64_t>(tile), static_cast<std::uint64_t>(i * c.n_k + j))
+                             .chance(0.6));
   };
   const std::int64_t batch = c.block_broadcast.b ? 1 : c.batch, heads = c.block_broadcast.h ? 1 : c.q_heads;
   blocks_ = Blocks({{batch, heads, c.n_q, c.n_k}, c.block_rows, c.block_keys, c.k == Storage::transposed}, visible,
@@ -274,8 +287,8 @@ void Instance::make_relative_bias() {
   const std::int64_t heads = c.relative_shared ? 1 : c.q_heads, distances = 2 * c.relative_radius + 1;
   std::array<std::int64_t, 2> strides = {distances + 2, 1};
   if (c.k == Storage::transposed) strides = {1, heads};
-  relative_ = Array::with_strides<2>(c.bias_f32 ? DType::f32 : c.dtype, {heads, distances}, strides, Array::kNan,
-                                     placement_);
+  relative_ =
+      Array::with_strides<2>(c.bias_f32 ? DType::f32 : c.dtype, {heads, distances}, strides, Array::kNan, placement_);
   Generator random(c.seed, kRelative);
   relative_.fill([&](std::int64_t, std::int64_t at, auto...) -> double {
     const double value = random.normal();
@@ -420,7 +433,8 @@ GradientMemory Instance::gradient_memory() const {
   const Shape3 scale = options_.scale_tensor.given() ? options_.scale_tensor.shape : Shape3{1, 1, 1};
   m.dscale = Array::of_shape<3>(side, scale, Array::kMark, placement_);
   if (options_.relative_bias.given()) {
-    m.drelative = Array::of_shape<2>(options_.relative_bias.dtype, options_.relative_bias.shape, Array::kMark, placement_);
+    m.drelative =
+        Array::of_shape<2>(options_.relative_bias.dtype, options_.relative_bias.shape, Array::kMark, placement_);
   }
   if (options_.sinks.given()) m.dsinks = Array::of_shape<1>(side, {c.q_heads}, Array::kMark, placement_);
   return m;
@@ -437,8 +451,12 @@ Gradients GradientMemory::gradients() const {
 }
 
 std::string GradientMemory::outside_writes() const {
-  const std::pair<const char*, const Array*> all[] = {{"dq", &dq},       {"dk", &dk},         {"dv", &dv},
-                                                      {"dbias", &dbias}, {"dscale", &dscale}, {"dsinks", &dsinks},
+  const std::pair<const char*, const Array*> all[] = {{"dq", &dq},
+                                                      {"dk", &dk},
+                                                      {"dv", &dv},
+                                                      {"dbias", &dbias},
+                                                      {"dscale", &dscale},
+                                                      {"dsinks", &dsinks},
                                                       {"drelative_bias", &drelative}};
   for (const auto& [name, array] : all) {
     if (!array->exists()) continue;

@@ -110,8 +110,8 @@ GradientMagnitudes compute_gradient_magnitudes(const Instance& instance) {
   const Problem p = problem_of(instance, memory);
   const BackwardInputs in = instance.backward_inputs();
   const ExpectedGradients& e = instance.expected_gradients();
-  GradientMagnitudes m{like(e.dq), like(e.dk), like(e.dv), like(e.dbias), like(e.dscale), like(e.dsinks),
-                       like(e.drelative)};
+  GradientMagnitudes m{like(e.dq),     like(e.dk),     like(e.dv),       like(e.dbias),
+                       like(e.dscale), like(e.dsinks), like(e.drelative)};
   std::vector<double> dp;
   for_rows(p, [&](const Entry& entry, std::int64_t h, std::int64_t i, const SizedRow& sized) {
     const reference::Row& row = sized.row;

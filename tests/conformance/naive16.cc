@@ -96,7 +96,8 @@ ExpectedGradients compute_naive16_gradients(const Instance& instance) {
   const Problem p = problem_of(instance, memory);
   const BackwardInputs in = instance.backward_inputs();
   ExpectedGradients g = instance.expected_gradients();  // for the shapes
-  for (Dense* x : {&g.dq, &g.dk, &g.dv, &g.dbias, &g.dscale, &g.dsinks, &g.drelative}) x->values.assign(x->values.size(), 0.0);
+  for (Dense* x : {&g.dq, &g.dk, &g.dv, &g.dbias, &g.dscale, &g.dsinks, &g.drelative})
+    x->values.assign(x->values.size(), 0.0);
   const auto R = [&](double x) { return rounded(x, p.dtype); };
   std::vector<double> dp;
   for_rows(p, [&](const Entry& entry, std::int64_t h, std::int64_t i, const reference::Row& row) {

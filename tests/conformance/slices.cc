@@ -105,9 +105,8 @@ Blocks blocks_of(const BlockMask* mask, const Cut& queries, const Cut& keys) {
     return reference::listed(*mask, b, h, queries.begin + i, keys.begin + j);
   };
   const auto [batch, heads, _] = mask->offsets.shape;
-  return {{{batch, heads, queries.end - queries.begin, keys.end - keys.begin}, 8, 24, false},
-          visible,
-          Placement::aligned};
+  return {
+      {{batch, heads, queries.end - queries.begin, keys.end - keys.begin}, 8, 24, false}, visible, Placement::aligned};
 }
 
 // A call whose out and row statistics are computed slice by slice.

@@ -51,8 +51,8 @@ ExpectedTangents zeros(const TangentMemory& typed) {
   ExpectedTangents e;
   const auto shape_of = [](const Array& x) { return Dense(read_sum(x.tensor()).shape); };
   e.tout = shape_of(typed.tout), e.tlse = shape_of(typed.tlse);
-  e.gradients = {shape_of(typed.of.dq), shape_of(typed.of.dk),     shape_of(typed.of.dv),
-                 {},                    shape_of(typed.of.dscale), {}, {}};
+  e.gradients = {
+      shape_of(typed.of.dq), shape_of(typed.of.dk), shape_of(typed.of.dv), {}, shape_of(typed.of.dscale), {}, {}};
   if (typed.of.dbias.exists()) e.gradients.dbias = shape_of(typed.of.dbias);
   if (typed.of.dsinks.exists()) e.gradients.dsinks = shape_of(typed.of.dsinks);
   return e;
@@ -262,8 +262,7 @@ TangentCase::TangentCase(const Instance& instance) : instance_(instance) {
   if (typed.of.dsinks.exists() && keeps()) tsinks_ = normal_like(typed.of.dsinks.tensor(), side, c.seed, kSinks);
   if (c.values == Values::nan_hidden) {
     const ForwardMemory forward = instance.forward_memory();
-    const Visibility seen =
-        visibility_of(make_problem(in.q, in.k, in.v, forward.out_view(), instance.options(), {}));
+    const Visibility seen = visibility_of(make_problem(in.q, in.k, in.v, forward.out_view(), instance.options(), {}));
     if (tq_.exists()) spoil(tq_, seen.rows);
     if (tk_.exists()) spoil(tk_, seen.keys);
     if (tv_.exists()) spoil(tv_, seen.keys);
@@ -339,8 +338,8 @@ std::string mismatch(const TangentCase& x, const TangentMemory& m, bool gradient
   if (!gradients) return text;
   const auto compare = [&](const char* name, const Array& array, Dense ExpectedGradients::*which) {
     if (!array.exists()) return;
-    text += mismatch(name, array, e.gradients.*which, dtype,
-                     [&]() -> const Dense& { return sized().gradients.*which; });
+    text +=
+        mismatch(name, array, e.gradients.*which, dtype, [&]() -> const Dense& { return sized().gradients.*which; });
   };
   compare("dq", m.of.dq, &ExpectedGradients::dq);
   compare("dk", m.of.dk, &ExpectedGradients::dk);

@@ -250,10 +250,12 @@ TEST(Errors, OfABlockMask) {
        [](T& t) { t.block_mask.tiles.shape[2] = 0; }},
       {"[attention] block_mask.blocks: expected shape (L, 2), got (3, 1)",
        [](T& t) { t.block_mask.blocks.shape[1] = 1; }},
-      {"[attention] block_mask.offsets: expected shape (B, H_q, X + 1) = (2, 4, 3) with X = ⌈3/2⌉ blocks of queries, or "
+      {"[attention] block_mask.offsets: expected shape (B, H_q, X + 1) = (2, 4, 3) with X = ⌈3/2⌉ blocks of queries, "
+       "or "
        "1 for B or H_q, got (1, 2, 3)",
        [](T& t) { t.block_mask.offsets.shape[1] = 2, t.block_mask.offsets.strides[1] = 0; }},
-      {"[attention] block_mask.offsets: expected shape (B, H_q, X + 1) = (2, 4, 4) with X = ⌈3/1⌉ blocks of queries, or "
+      {"[attention] block_mask.offsets: expected shape (B, H_q, X + 1) = (2, 4, 4) with X = ⌈3/1⌉ blocks of queries, "
+       "or "
        "1 for B or H_q, got (1, 1, 3)",
        [](T& t) { t.block_mask.tiles.shape[1] = 1; }},
       {"[attention] block_mask.offsets: expected non-decreasing offsets from 0 to 3, got -1 after 0",
@@ -280,16 +282,25 @@ TEST(Errors, OfABlockMask) {
 TEST(Errors, OfARelativeBias) {
   expect_messages<F>({
       {"[attention] relative_bias: expected dtype f32, got i64",
-       [](F& f) { f.options.relative_bias = {f.more[0].data(), DType::i64, {4, 3}, {3, 1}}; }},
+       [](F& f) {
+         f.options.relative_bias = {f.more[0].data(), DType::i64, {4, 3}, {3, 1}};
+       }},
       {"[attention] relative_bias: expected shape (4, 2R + 1) or (1, 2R + 1), one value per distance, got (4, 2)",
-       [](F& f) { f.options.relative_bias = table_view(f.more[0].data(), {4, 2}); }},
+       [](F& f) {
+         f.options.relative_bias = table_view(f.more[0].data(), {4, 2});
+       }},
       {"[attention] relative_bias: expected shape (4, 2R + 1) or (1, 2R + 1), one value per distance, got (2, 3)",
-       [](F& f) { f.options.relative_bias = table_view(f.more[0].data(), {2, 3}); }},
+       [](F& f) {
+         f.options.relative_bias = table_view(f.more[0].data(), {2, 3});
+       }},
   });
   expect_messages<B>({
       {"[attention_backward] drelative_bias: expected none without a relative_bias, got a view",
-       [](B& b) { b.gradients.drelative_bias = table_view(b.more.data(), {4, 3}); }},
-      {"[attention_backward] drelative_bias: expected shape (H_q, 2R + 1) = (4, 3), or 1 for H_q, and elements of their "
+       [](B& b) {
+         b.gradients.drelative_bias = table_view(b.more.data(), {4, 3});
+       }},
+      {"[attention_backward] drelative_bias: expected shape (H_q, 2R + 1) = (4, 3), or 1 for H_q, and elements of "
+       "their "
        "own, got (4, 5) with strides (5, 1)",
        [](B& b) {
          b.options.relative_bias = table_view(b.bias_block.data(), {4, 3});
@@ -513,7 +524,9 @@ TEST(Errors, OfTheTangents) {
       {"[attention_jvp] tv: expected a pointer to data of shape (2, 2, 5, 6), got null",
        [](J& j) { j.tangents.tv.data = nullptr; }},
       {"[attention_jvp] relative_bias: expected none along tangents, got one",
-       [](J& j) { j.options.relative_bias = {j.inputs.q.data, DType::f32, {4, 3}, {3, 1}}; }},
+       [](J& j) {
+         j.options.relative_bias = {j.inputs.q.data, DType::f32, {4, 3}, {3, 1}};
+       }},
       {"[attention_jvp] tbias: expected none without a bias, got a view", [](J& j) { j.options.bias = {}; }},
       {"[attention_jvp] tbias: expected dtype f32, got f16", [](J& j) { j.tangents.tbias.dtype = DType::f16; }},
       {"[attention_jvp] tbias: expected shape (B, H_q, N_q, N_k) = (2, 4, 3, 5), or 1 in any dimension, got "
@@ -537,8 +550,7 @@ TEST(Errors, OfTheTangents) {
 
 TEST(Errors, OfDoubleBackward) {
   expect_messages<D>({
-      {"[attention_double_backward] dout: expected dtype f32, got i64",
-       [](D& d) { d.inputs.dout.dtype = DType::i64; }},
+      {"[attention_double_backward] dout: expected dtype f32, got i64", [](D& d) { d.inputs.dout.dtype = DType::i64; }},
       {"[attention_double_backward] tq: expected shape of q = (2, 4, 3, 8), got (2, 4, 3, 6)",
        [](D& d) { d.tangents.tq.shape[3] = 6; }},
       {"[attention_double_backward] dk: expected shape of k = (2, 2, 5, 8), got (2, 2, 5, 7)",

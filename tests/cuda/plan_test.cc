@@ -276,7 +276,13 @@ TEST(CudaBackwardPlan, WorkspaceIsAtMostThreeTimesDqInF32) {
   for (const std::int64_t n : {128, 1000, 4096, 1 << 20}) {
     for (const std::int64_t d : {8, 64, 128, 192, 256}) {
       for (const double dropout : {0.0, 0.1}) {
-        const Call4 call{.batch = 1, .q_heads = 8, .kv_heads = 8, .n_q = n, .n_k = n, .d_k = d, .d_v = d,
+        const Call4 call{.batch = 1,
+                         .q_heads = 8,
+                         .kv_heads = 8,
+                         .n_q = n,
+                         .n_k = n,
+                         .d_k = d,
+                         .d_v = d,
                          .options = {.dropout = dropout}};
         const BackwardWork work = plan_backward(Backward4{.call = call}.problem(), kHopper, nullptr);
         ASSERT_TRUE(work.hopper);
@@ -307,8 +313,8 @@ void expect_key_tiles_cover(const BackwardWork& work) {
   const Sequences& s = f.sequences;
   const hopper::BackwardCut& cut = work.cut;
   const hopper::Window window = hopper::window_of(s);
-  std::set<std::tuple<int, int, int>> keys;              // batch, head, key of the tensor
-  std::map<std::tuple<int, int, int>, int> turns;        // entry, head, block of rows
+  std::set<std::tuple<int, int, int>> keys;                   // batch, head, key of the tensor
+  std::map<std::tuple<int, int, int>, int> turns;             // entry, head, block of rows
   std::map<std::tuple<int, int>, std::pair<int, int>> slots;  // batch, slot: whose it is
   std::int64_t pairs = 0, expected = 0;
   for (int t = 0; t < cut.tasks; ++t) {

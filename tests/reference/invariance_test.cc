@@ -288,9 +288,8 @@ TEST_P(Invariance, RelativeBiasIsABias) {
 TEST_P(Invariance, StartsAreABooleanMask) {
   const Inputs x = random_inputs(3, 2, 1, 4, 9, 4, 3);
   const std::vector<std::int64_t> starts = {0, 3, 9}, lengths = {9, 7, 9};
-  const Mask mask({3, 1, 1, 9}, [&](std::int64_t b, auto, auto, std::int64_t j) {
-    return j >= starts[static_cast<std::size_t>(b)];
-  });
+  const Mask mask({3, 1, 1, 9},
+                  [&](std::int64_t b, auto, auto, std::int64_t j) { return j >= starts[static_cast<std::size_t>(b)]; });
   for (const Causal causal : {Causal::none, Causal::bottom_right}) {
     expect_same(attend(x, {.causal = causal, .k_lengths = lengths, .k_starts = starts}),
                 attend(x, {.mask = mask.view(), .causal = causal, .k_lengths = lengths}));

@@ -18,8 +18,13 @@ ExpectedTangents results(const TangentCase& x, const Options& options) {
   reference::attention(make_problem(in.q, in.k, in.v, r.tout.tensor(), options, {.lse = r.tlse.rows()}));
   const GradientMemory m = x.instance().gradient_memory();
   reference::attention_backward(make_backward_problem(in, m.gradients(), options));
-  r.gradients = {read_sum(m.dq.tensor()),     read_sum(m.dk.tensor()), read_sum(m.dv.tensor()), {},
-                 read_sum(m.dscale.tensor()), {}, {}};
+  r.gradients = {read_sum(m.dq.tensor()),
+                 read_sum(m.dk.tensor()),
+                 read_sum(m.dv.tensor()),
+                 {},
+                 read_sum(m.dscale.tensor()),
+                 {},
+                 {}};
   if (m.dbias.exists()) r.gradients.dbias = read_sum(m.dbias.tensor());
   if (m.dsinks.exists()) r.gradients.dsinks = read_sum(m.dsinks.tensor());
   return r;

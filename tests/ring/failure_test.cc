@@ -90,7 +90,11 @@ TEST(Failure, AWrongArgumentOfOneRankIsRaisedByAll) {
                   3, [](Arguments& a) { a.options.block_mask = &kMask; }, true),
               Each(HasSubstr("rank 3: [ring] block_mask: expected none")));
   EXPECT_THAT(errors_where(
-                  3, [](Arguments& a) { a.options.relative_bias = table_view(a.sinks.data(), {2, 1}); }, true),
+                  3,
+                  [](Arguments& a) {
+                    a.options.relative_bias = table_view(a.sinks.data(), {2, 1});
+                  },
+                  true),
               Each(HasSubstr("rank 3: [ring] relative_bias: expected none")));
   static const std::vector<std::int64_t> kStarts = {1};
   EXPECT_THAT(errors_where(
