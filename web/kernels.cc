@@ -4,6 +4,7 @@
 #include "cpu/backward-inl.h"
 #include "cpu/forward-inl.h"
 #include "cpu/merge.h"
+#include "cpu/tangent.h"
 #include "cpu/unit.h"
 #include "keel/error.h"
 
@@ -14,7 +15,7 @@ using Products = HWY_NAMESPACE::FmaProducts<float>;
 
 // Highway 1.0.3 has no vectors of double on this target.
 [[noreturn]] void left_out(const char* what) {
-  throw Error(ErrorCode::unsupported, std::string("[playground] expected a call in f32, got ") + what);
+  throw Error(ErrorCode::unsupported, std::string("[playground] expected a forward or backward call in f32, got ") + what);
 }
 
 }  // namespace
@@ -23,6 +24,8 @@ ForwardKernel forward_kernel_f32(std::int64_t) { return HWY_NAMESPACE::MakeForwa
 BackwardKernel backward_kernel_f32(std::int64_t) { return HWY_NAMESPACE::MakeBackwardKernel<Products>(); }
 ForwardKernel forward_kernel_f64(std::int64_t) { left_out("f64"); }
 BackwardKernel backward_kernel_f64(std::int64_t) { left_out("f64"); }
+TangentKernel tangent_kernel_f32(std::int64_t) { left_out("tangents"); }
+TangentKernel tangent_kernel_f64(std::int64_t) { left_out("tangents"); }
 const UnitKernels& unit_kernels(MatrixUnit) { left_out("bf16"); }
 void run_merge(const MergeCall&, std::int64_t, const MergeTasks&) { left_out("merge()"); }
 

@@ -51,6 +51,20 @@ struct Origin {
   std::int64_t n_q = 0, n_k = 0;    // rows of the whole; 0: it ends where the slice ends
 };
 
+// A mask of which only the tiles that hide some of their pairs are stored: documents in a row, a prefix, a pattern of
+// blocks. The scores of a head are cut into tiles of R queries by C keys, the last ones of which may be incomplete.
+// Tiles that are not listed are hidden and cost nothing; tiles listed as full need no mask.
+struct BlockMask {
+  // Where each block of R queries has its list: entry (b, h, x) to entry (b, h, x + 1) of `blocks`. i64, (B, H_q, X + 1)
+  // with X = ⌈N_q / R⌉; B and H_q may be 1.
+  BasicView<3, const void*> offsets{};
+  // The lists, i64, (L, 2): a block of C keys, and the tile that says what is visible there, or −1 if everything is.
+  // The blocks of a list ascend.
+  BasicView<2, const void*> blocks{};
+  // The tiles, boolean (true = attend), (T, R, C). T may be 0; R and C are its sizes all the same.
+  BasicView<3, const void*> tiles{};
+};
+
 // The order in which a GPU adds up dq. On the CPU it is always fixed.
 enum class Order : std::uint8_t {
   fixed,  // one order: the same bits every time
@@ -74,6 +88,7 @@ struct Options {
   // stride 0; they are never expanded.
   TensorView mask{};
   TensorView bias{};
+  const BlockMask* block_mask = nullptr;  // of the rows and keys of the tensors, as `mask` is
   Causal causal = Causal::none;
   Window window{};
   Origin origin{};
@@ -83,6 +98,10 @@ struct Options {
   ListView q_lengths{};
   ListView k_lengths{};
 
+  // Batches and caches that are padded on the left: how many leading keys of each batch entry are padding (B values).
+  // They are masked; positions still count from the first key.
+  ListView k_starts{};
+
   // Packed batches: B = 1, and entry e owns rows [offsets[e], offsets[e+1]); both are given, with E + 1 values from 0
   // to N (cu_seqlens). Queries see the keys of their own entry only. bottom_right aligns each entry by its own lengths.
   ListView q_offsets{};
@@ -90,6 +109,10 @@ struct Options {
 
   // ALiBi: −slope_h · |i + offset − j|, one slope per query head (H_q), along the diagonal described at Window.
   HeadView alibi{};
+
+  // A bias by distance, as in T5: table[h, clamp(j − i − offset, −R, R) + R], (H_q, 2R + 1) or (1, 2R + 1), q's dtype or
+  // f32, along the same diagonal; −inf masks.
+  TableView relative_bias{};
 
   // One logit per query head (H_q) that joins the softmax's denominator but has no value: 0 gives softmax₁.
   HeadView sinks{};
@@ -158,18 +181,20 @@ struct BackwardInputs {
   RowView dlse{};     // gradient of the loss with respect to lse, if the caller used it; may be left out
 };
 
-// Gradients to compute; those without a view cost nothing. dbias and dscale may have size 1 (or stride 0) along any
-// dimension: the gradient is then summed over it, as a broadcast input needs.
+// Gradients to compute; those without a view cost nothing. dbias, dscale and drelative_bias may have size 1 (or stride
+// 0) along any dimension (the last, of drelative_bias, excepted): the gradient is then summed over it, as a broadcast
+// input needs.
 struct Gradients {
   MutableTensorView dq{}, dk{}, dv{};  // shapes of q, k, v, and their dtype or f32
   MutableTensorView dbias{};           // (B, H_q, N_q, N_k), q's dtype or f32
   MutableRowView dscale{};             // (B, H_q, N_q), of the scale in use, number or tensor; any float dtype
   MutableHeadView dsinks{};            // (H_q); any float dtype
+  MutableTableView drelative_bias{};   // (H_q, 2R + 1), q's dtype or f32
   bool accumulate = false;             // add to what the views hold instead of overwriting it
 };
 
 // The gradients of attention(); `options` as in the forward call. For a slice of keys (options.origin), out and lse are
-// those of all keys, merged, and dq, dbias and dscale are this slice's part of the gradient. dsinks is a sum over rows:
+// those of all keys, merged, and dq, dbias, dscale and drelative_bias are this slice's part of the gradient. dsinks is a sum over rows:
 // request it from one slice of keys only.
 KEEL_API void attention_backward(const BackwardInputs& inputs, const Gradients& gradients, const Options& options = {});
 

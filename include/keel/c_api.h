@@ -58,8 +58,8 @@ typedef struct keel_device {
 } keel_device;
 
 /* A view of an array, strides in elements. Tensors use four dimensions (B, H, N, D), rows the first three (B, H, N_q),
- * per-head values and lists (lengths, offsets: KEEL_I64) only the first; the sizes of the others are 0. A view whose
- * fields are all 0 is "not given". */
+ * tables the first two, per-head values and lists (lengths, offsets: KEEL_I64) only the first; the sizes of the others
+ * are 0. A view whose fields are all 0 is "not given". */
 typedef struct keel_view {
   void* data;
   int64_t shape[4];
@@ -77,6 +77,14 @@ typedef struct keel_origin {
   int64_t query, key; /* position of the first row of q, and of k */
   int64_t n_q, n_k;   /* rows of the whole; 0: it ends where the slice ends */
 } keel_origin;
+
+/* A mask in tiles. */
+typedef struct keel_block_mask {
+  uint64_t size;
+  keel_view offsets; /* KEEL_I64, (B, H_q, X + 1) */
+  keel_view blocks;  /* KEEL_I64, (L, 2) */
+  keel_view tiles;   /* KEEL_BOOL, (T, R, C) */
+} keel_block_mask;
 
 typedef struct keel_options {
   uint64_t size;
@@ -96,7 +104,10 @@ typedef struct keel_options {
   double dropout;
   uint64_t seed;
   void* stream; /* on a CUDA device: the cudaStream_t on which the work is queued */
-  int64_t order; /* on a CUDA device: 1 lets dq be added up in any order; 0: the same bits every time */
+  keel_view relative_bias;           /* (H_q, 2R + 1) */
+  const keel_block_mask* block_mask; /* NULL: none */
+  keel_view k_starts;                /* list */
+  int64_t order;                     /* on a CUDA device: 0: dq has the same bits every time; 1: added up in any order */
 } keel_options;
 
 typedef struct keel_head_statistics {
@@ -126,6 +137,7 @@ typedef struct keel_gradients {
   uint64_t size;
   keel_view dq, dk, dv, dbias, dscale, dsinks;
   int64_t accumulate; /* 1: add to what the views hold; 0: overwrite it */
+  keel_view drelative_bias;
 } keel_gradients;
 
 typedef struct keel_tangents {

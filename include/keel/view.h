@@ -48,6 +48,8 @@ using TensorView = BasicView<4, const void*>;  // (B, H, N, D); masks and weight
 using MutableTensorView = BasicView<4, void*>;
 using RowView = BasicView<3, const void*>;  // one value per row: (B, H, N_q)
 using MutableRowView = BasicView<3, void*>;
+using TableView = BasicView<2, const void*>;  // one row per query head: (H, …)
+using MutableTableView = BasicView<2, void*>;
 using HeadView = BasicView<1, const void*>;  // one value per query head: (H)
 using MutableHeadView = BasicView<1, void*>;
 
@@ -90,6 +92,11 @@ template <class T>
 [[nodiscard]] auto row_view(T* data, const std::array<std::int64_t, 3>& shape) noexcept {
   using Pointer = std::conditional_t<std::is_const_v<T>, const void*, void*>;
   return BasicView<3, Pointer>{data, dtype_of<std::remove_const_t<T>>, shape, contiguous_strides(shape)};
+}
+template <class T>
+[[nodiscard]] auto table_view(T* data, const std::array<std::int64_t, 2>& shape) noexcept {
+  using Pointer = std::conditional_t<std::is_const_v<T>, const void*, void*>;
+  return BasicView<2, Pointer>{data, dtype_of<std::remove_const_t<T>>, shape, contiguous_strides(shape)};
 }
 template <class T>
 [[nodiscard]] auto head_view(T* data, std::int64_t heads) noexcept {

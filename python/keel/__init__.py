@@ -1,5 +1,5 @@
-"""Scaled dot-product attention, softmax(scale · q kᵀ) v, forward and backward, that also reports how its softmax is
-doing.
+"""Scaled dot-product attention, softmax(scale · q kᵀ) v, forward and backward, with reports on the health of its
+softmax.
 
     import keel
     import numpy as np
@@ -9,9 +9,9 @@ doing.
     out = keel.attention(q, k, v, causal=True)
 
 `keel.attention`, its derivatives `keel.attention_backward`, `keel.attention_jvp` and `keel.attention_double_backward`,
-and `keel.merge` take NumPy arrays and any array in CPU or CUDA memory that supports DLPack, without a copy. `keel.torch`
-is the same for PyTorch, with autograd; `keel.transformers` registers it as an attention implementation for Hugging Face
-models. Importing keel needs only NumPy.
+and `keel.merge` take NumPy arrays and any array in CPU or CUDA memory that supports DLPack, without a copy.
+`keel.torch` is the same for PyTorch, with autograd; `keel.transformers` registers it as an attention implementation
+for Hugging Face models. Importing keel needs only NumPy.
 """
 
 try:
@@ -27,6 +27,7 @@ except ImportError as error:
 
 from keel._attention import AttentionResult, HeadStats, RowStats, attention, explain
 from keel._backward import Gradients, attention_backward
+from keel._blocks import BlockMask, block_mask
 from keel._config import show_config
 from keel._merge import Merged, merge
 from keel._tangents import DoubleGradients, Jvp, Tangents, attention_double_backward, attention_jvp
@@ -35,6 +36,7 @@ __version__: str = _core.version
 
 __all__ = [
     "AttentionResult",
+    "BlockMask",
     "DoubleGradients",
     "Gradients",
     "HeadStats",
@@ -47,6 +49,7 @@ __all__ = [
     "attention_backward",
     "attention_double_backward",
     "attention_jvp",
+    "block_mask",
     "explain",
     "merge",
     "show_config",

@@ -186,6 +186,7 @@ def attention(
     mask       (B, H_q, N_q, N_k), any dimension 1 or missing from the left: bool, True = attend; or numbers that are
                added to the scores, -inf = hidden
     bias       numbers to add to the scores, where mask is bool
+    block_mask   a mask in tiles, which costs what its visible tiles do: see `keel.block_mask`
     causal     "top_left" (or True), "bottom_right" (the one for a KV cache), or None
     window     (left, right): how far from the diagonal a key may be; None for an unbounded side
     origin     (query, key): the positions of the first rows of q and k in a longer problem of which they are a slice;
@@ -193,9 +194,12 @@ def attention(
     scale      a number, 1/sqrt(d_k) by default, or an array (B, H_q, N_q), any dimension 1
     softcap    c: scores become c·tanh(score/c)
     alibi      (H_q,) slopes
+    relative_bias   (H_q, 2R + 1), or (1, 2R + 1) for all heads: numbers to add to the scores by the distance of a key
+               from the diagonal, from -R to R; farther keys take the last ones
     sinks      (H_q,) logits that join the softmax denominator
     dropout    the probability of zeroing a weight; `seed` decides which
     q_lengths, k_lengths   (B,): how many rows of a padded batch are real
+    k_starts   (B,): how many leading keys are padding, in a batch or cache that is padded on the left
     q_offsets, k_offsets   (E + 1,): where the entries of a packed batch (B = 1) begin and end
     out        where to write the result: an array of q's dtype, or float32 for 16-bit inputs
     out_dtype  the dtype of a new result, by the same rule: float32 for partial results that are to be merged

@@ -22,6 +22,7 @@ class Gradients(NamedTuple):
     dbias: Any = None
     dscale: Any = None
     dsinks: Any = None
+    drelative_bias: Any = None
 
 
 OF_TENSORS = ("dq", "dk", "dv")
@@ -44,8 +45,8 @@ def gradient_sources(
         if source is None:
             source = source_of(gradient, options)
         if source is None and gradient != "dscale":
-            names = " or ".join(name for name, option in TABLE.items() if option.gradient == gradient)
-            raise ValueError(f"[{operation}] want: expected {gradient} only together with {names}, got it alone")
+            beside = " or ".join(name for name, option in TABLE.items() if option.gradient == gradient)
+            raise ValueError(f"[{operation}] want: expected {gradient} only together with {beside}, got it alone")
         sources[gradient] = source
     return sources
 
@@ -71,9 +72,9 @@ def attention_backward(
     the gradient with respect to lse, if lse was used. Shapes: dout like out (B, H_q, N_q, d_v), dlse like lse
     (B, H_q, N_q).
 
-    `want` names the gradients to compute: any of dq, dk, dv, dbias (of bias, or of a mask of numbers), dscale and
-    dsinks; by default the first three. Each has the shape and dtype of what it belongs to; dscale of a scale that is a
-    number has no dimensions.
+    `want` names the gradients to compute: any of dq, dk, dv, dbias (of bias, or of a mask of numbers), dscale, dsinks
+    and drelative_bias; by default the first three. Each has the shape and dtype of what it belongs to; dscale of a
+    scale that is a number has no dimensions.
 
     `into`, instead of `want`, holds the arrays to write to: keel.Gradients(dq=..., dv=...) asks for these two. They may
     be float32 for 16-bit inputs. accumulate=True adds to what they hold, which sums the gradients over slices of the

@@ -13,8 +13,8 @@ from typing import Annotated, Any, TypedDict, TypeVar
 
 @dataclass(frozen=True)
 class Option:
-    """kind       "tensor", "number", "number or tensor", "causal", "window", "origin", "integers", "seed", "threads" or
-               "stream"
+    """kind       "tensor", "block mask", "number", "number or tensor", "causal", "window", "origin", "integers",
+               "seed", "threads" or "stream"
     gradient   the name of the gradient with respect to it
     default    what is meant where it is left out
     """
@@ -29,16 +29,19 @@ class Options(TypedDict, total=False):
 
     mask: Annotated[Any, Option("tensor", gradient="dbias")]
     bias: Annotated[Any, Option("tensor", gradient="dbias")]
+    block_mask: Annotated[Any, Option("block mask")]
     causal: Annotated[str | bool | None, Option("causal")]
     window: Annotated[tuple[int | None, int | None] | None, Option("window")]
     origin: Annotated[tuple[int, int] | tuple[int, int, int, int] | None, Option("origin")]
     scale: Annotated[Any, Option("number or tensor", gradient="dscale")]
     softcap: Annotated[float | None, Option("number")]
     alibi: Annotated[Any, Option("tensor")]
+    relative_bias: Annotated[Any, Option("tensor", gradient="drelative_bias")]
     sinks: Annotated[Any, Option("tensor", gradient="dsinks")]
     dropout: Annotated[float, Option("number", default=0.0)]
     q_lengths: Annotated[Any, Option("integers")]
     k_lengths: Annotated[Any, Option("integers")]
+    k_starts: Annotated[Any, Option("integers")]
     q_offsets: Annotated[Any, Option("integers")]
     k_offsets: Annotated[Any, Option("integers")]
 

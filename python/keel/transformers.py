@@ -120,12 +120,15 @@ def attention_forward(
             f"[attention] cache: expected None with Keel, got {type(kwargs['cache']).__name__}; use 'sdpa' for "
             "continuous batching"
         )
+    blocks = attention_mask if keel.torch._blocks.is_flex_mask(attention_mask) else None
+    if blocks is not None:
+        attention_mask = None
     # A mask, if there is one, holds the whole pattern. Without one, several queries are the start of a prompt, over a
     # cache that may be longer, and a single query sees every key.
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
-    causal = "top_left" if query.shape[2] > 1 and attention_mask is None and is_causal else None
-    if position_bias is None and softcap is None and s_aux is None:
+    causal = "top_left" if query.shape[2] > 1 and attention_mask is blocks is None and is_causal else None
+    if position_bias is blocks is softcap is s_aux is None:
         out = keel.torch.scaled_dot_product_attention(
             query, key, value, attention_mask, dropout, causal is not None, scale=scaling, enable_gqa=True
         )
@@ -140,6 +143,7 @@ def attention_forward(
             value,
             mask=attention_mask,
             bias=bias,
+            block_mask=blocks,
             causal=causal,
             scale=scaling,
             softcap=softcap,

@@ -117,6 +117,10 @@ void read_mask(Arguments& arguments, const char* name, nb::handle object, Option
   }
 }
 
+void read_block_mask(Arguments& arguments, const char* name, nb::handle object, Options& options) {
+  options.block_mask = arguments.block_mask(name, object);
+}
+
 void read_causal(Arguments& arguments, const char* name, nb::handle object, Options& options) {
   if (object.is_none() || object.ptr() == Py_False) return;
   const Place place = arguments.place(name);
@@ -234,17 +238,20 @@ void gradient_into(Arguments& arguments, const char* name, nb::handle object, Do
 constexpr Row<Options> kOptions[] = {
     {"bias", kView<&Options::bias>},
     {"mask", read_mask},  // after bias
+    {"block_mask", read_block_mask},
     {"causal", read_causal},
     {"window", read_window},
     {"origin", read_origin},
     {"scale", read_scale},
     {"softcap", kNumber<&Options::softcap>},
     {"alibi", kView<&Options::alibi, 1>},
+    {"relative_bias", kView<&Options::relative_bias, 1>},
     {"sinks", kView<&Options::sinks, 1>},
     {"dropout", kNumber<&Options::dropout>},
     {"seed", read_seed},
     {"q_lengths", list_into<&Options::q_lengths>},
     {"k_lengths", list_into<&Options::k_lengths>},
+    {"k_starts", list_into<&Options::k_starts>},
     {"q_offsets", list_into<&Options::q_offsets>},
     {"k_offsets", list_into<&Options::k_offsets>},
     {"threads", read_threads},
@@ -279,6 +286,7 @@ constexpr Row<Gradients> kGradients[] = {
     {"dq", kView<&Gradients::dq, 2>},      {"dk", kView<&Gradients::dk, 2>},
     {"dv", kView<&Gradients::dv, 2>},      {"dbias", kView<&Gradients::dbias>},
     {"dscale", kView<&Gradients::dscale>}, {"dsinks", kView<&Gradients::dsinks, 1>},
+    {"drelative_bias", kView<&Gradients::drelative_bias, 1>},
     {"accumulate", read_accumulate<Gradients>},
 };
 
@@ -306,6 +314,21 @@ constexpr Row<DoubleGradients> kDoubleGradients[] = {
 };
 
 }  // namespace
+
+const BlockMask* Arguments::block_mask(const char* name, nb::handle object) {
+  if (object.is_none()) return nullptr;
+  if (!PyTuple_Check(object.ptr()) && !PyList_Check(object.ptr())) {
+    place(name).type_error("expected a keel.BlockMask, got " + text_of(object.type()));
+  }
+  const nb::tuple arrays = nb::tuple(nb::borrow(object));
+  if (arrays.size() != 3) {
+    place(name).value_error("expected (offsets, blocks, tiles), got " + std::to_string(arrays.size()) + " arrays");
+  }
+  block_mask_ = {.offsets = view<3>("block_mask.offsets", arrays[0], Access::read, 1),
+                 .blocks = view<2>("block_mask.blocks", arrays[1], Access::read, 2),
+                 .tiles = view<3>("block_mask.tiles", arrays[2], Access::read, 3)};
+  return &block_mask_;
+}
 
 Arguments::Arguments(const char* operation, nb::dict options) : Arguments(operation) {
   if (options.contains("stream")) stream_ = read_stream(place("stream"), options["stream"]);

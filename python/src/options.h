@@ -34,6 +34,8 @@ class Arguments {
   MutableTensorView tensor(const char* name, nb::handle object, Access access = Access::read) {
     return view<4>(name, object, access, 2);
   }
+  // Three arrays, or None; kept until the call ends.
+  const BlockMask* block_mask(const char* name, nb::handle object);
   // A list of integers, or None.
   ListView list(const char* name, nb::handle object);
   Array& array(const char* name, nb::handle object, Access access = Access::read);
@@ -65,6 +67,7 @@ class Arguments {
   std::pmr::forward_list<std::string> names_{&memory_};
   std::pmr::forward_list<Array> arrays_{&memory_};
   std::pmr::forward_list<std::vector<std::int64_t>> lists_{&memory_};
+  BlockMask block_mask_;
 };
 
 // The names of the options.

@@ -148,7 +148,11 @@ def test_out_must_not_overlap_an_input():
 @pytest.mark.parametrize(
     "arguments, kind, text",
     [
-        (dict(want=("dx",)), ValueError, "want: expected names from dq, dk, dv, dbias, dscale, dsinks, got 'dx'"),
+        (
+            dict(want=("dx",)),
+            ValueError,
+            "want: expected names from dq, dk, dv, dbias, dscale, dsinks, drelative_bias, got 'dx'",
+        ),
         (dict(want=("dbias",)), ValueError, "want: expected dbias only together with mask or bias"),
         (dict(want=("dsinks",)), ValueError, "want: expected dsinks only together with sinks"),
         (dict(dout=x(1, 2, 4, 7)), ValueError, "[attention_backward] dout: expected shape"),

@@ -9,8 +9,6 @@ torch = pytest.importorskip("torch")
 import keel.torch  # noqa: E402
 from torch.autograd import forward_ad, gradcheck, gradgradcheck  # noqa: E402
 
-PROBLEMS = 240
-
 
 def random_problem(seed):
     """Inputs that have derivatives, and a function of them with every option now and then."""
@@ -71,16 +69,26 @@ def attend(names, options, seed):
     return call
 
 
-def test_gradgradcheck_on_random_problems():
+def check_problems(seeds):
+    """The names of the inputs and options that the problems have."""
     met = set()
-    for seed in range(PROBLEMS):
+    for seed in seeds:
         inputs, options, seed = random_problem(seed)
         call, values = attend(list(inputs), options, seed), tuple(inputs.values())
         described = f"seed {seed}: {[tuple(x.shape) for x in values]}, {list(inputs)}, {options}"
         assert gradcheck(call, values, check_forward_ad=True, check_backward_ad=False, fast_mode=True), described
         assert gradgradcheck(call, values, check_fwd_over_rev=True, fast_mode=True), described
         met.update(inputs, options)
-    assert met == {
+    return met
+
+
+def test_gradgradcheck_on_random_problems():
+    assert check_problems(range(24)) >= {"mask", "bias", "causal", "window", "softcap", "sinks", "scale", "dropout"}
+
+
+@pytest.mark.deep
+def test_gradgradcheck_on_many_random_problems():
+    assert check_problems(range(240)) == {
         *("q", "k", "v", "mask", "bias", "causal", "window", "q_offsets", "k_offsets", "k_lengths", "q_lengths"),
         *("softcap", "alibi", "sinks", "scale", "dropout"),
     }

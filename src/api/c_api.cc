@@ -57,30 +57,35 @@ keel_status guarded(Work work) noexcept {
   }
 }
 
-// The arguments of a call, read in order.
+// The arguments of a call, read in order. The options refer to what the reader holds.
 struct Forward {
+  Forward(const keel_view* q_, const keel_view* k_, const keel_view* v_, const keel_view* out_,
+          const keel_options* options_, const keel_outputs* outputs_)
+      : q(read.tensor(q_, "q")),
+        k(read.tensor(k_, "k")),
+        v(read.tensor(v_, "v")),
+        out(read.tensor(out_, "out")),
+        options(read.options(options_)),
+        outputs(read.outputs(outputs_)) {}
+  Forward(const Forward&) = delete;
+
+  Reader read{"attention"};
   keel::TensorView q, k, v;
   keel::MutableTensorView out;
   keel::Options options;
   keel::Outputs outputs;
 };
-Forward read_forward(const keel_view* q, const keel_view* k, const keel_view* v, const keel_view* out,
-                     const keel_options* options, const keel_outputs* outputs) {
-  const Reader read("attention");
-  return {read.tensor(q, "q"),     read.tensor(k, "k"),   read.tensor(v, "v"),
-          read.tensor(out, "out"), read.options(options), read.outputs(outputs)};
-}
 
 struct Backward {
+  Backward(const keel_backward_inputs* inputs_, const keel_gradients* gradients_, const keel_options* options_)
+      : inputs(read.backward_inputs(inputs_)), gradients(read.gradients(gradients_)), options(read.options(options_)) {}
+  Backward(const Backward&) = delete;
+
+  Reader read{"attention_backward"};
   keel::BackwardInputs inputs;
   keel::Gradients gradients;
   keel::Options options;
 };
-Backward read_backward(const keel_backward_inputs* inputs, const keel_gradients* gradients,
-                       const keel_options* options) {
-  const Reader read("attention_backward");
-  return {read.backward_inputs(inputs), read.gradients(gradients), read.options(options)};
-}
 
 struct Merge {
   const keel_partial* parts;
@@ -131,7 +136,7 @@ keel_view keel_make_view(const void* data, int32_t dtype, int32_t rank, const in
 keel_status keel_attention(const keel_view* q, const keel_view* k, const keel_view* v, const keel_view* out,
                            const keel_options* options, const keel_outputs* outputs) {
   return guarded([&] {
-    const Forward call = read_forward(q, k, v, out, options, outputs);
+    const Forward call(q, k, v, out, options, outputs);
     keel::attention(call.q, call.k, call.v, call.out, call.options, call.outputs);
   });
 }
@@ -139,7 +144,7 @@ keel_status keel_attention(const keel_view* q, const keel_view* k, const keel_vi
 keel_status keel_attention_backward(const keel_backward_inputs* inputs, const keel_gradients* gradients,
                                     const keel_options* options) {
   return guarded([&] {
-    const Backward call = read_backward(inputs, gradients, options);
+    const Backward call(inputs, gradients, options);
     keel::attention_backward(call.inputs, call.gradients, call.options);
   });
 }
@@ -147,7 +152,7 @@ keel_status keel_attention_backward(const keel_backward_inputs* inputs, const ke
 keel_status keel_attention_jvp(const keel_jvp_inputs* inputs, const keel_tangents* tangents,
                                const keel_jvp_outputs* outputs, const keel_options* options) {
   return guarded([&] {
-    const Reader read("attention_jvp");
+    Reader read("attention_jvp");
     const keel::JvpInputs from = read.jvp_inputs(inputs);
     const keel::Tangents along = read.tangents(tangents);
     keel::attention_jvp(from, along, read.jvp_outputs(outputs), read.options(options));
@@ -157,7 +162,7 @@ keel_status keel_attention_jvp(const keel_jvp_inputs* inputs, const keel_tangent
 keel_status keel_attention_double_backward(const keel_backward_inputs* inputs, const keel_tangents* tangents,
                                            const keel_double_gradients* gradients, const keel_options* options) {
   return guarded([&] {
-    const Reader read("attention_double_backward");
+    Reader read("attention_double_backward");
     const keel::BackwardInputs from = read.backward_inputs(inputs);
     const keel::Tangents along = read.tangents(tangents);
     keel::attention_double_backward(from, along, read.double_gradients(gradients), read.options(options));
@@ -177,7 +182,7 @@ keel_status keel_merge_on_stream(const keel_partial* parts, int64_t count, const
 const char* keel_explain(const keel_view* q, const keel_view* k, const keel_view* v, const keel_view* out,
                          const keel_options* options, const keel_outputs* outputs) {
   return explained([&] {
-    const Forward call = read_forward(q, k, v, out, options, outputs);
+    const Forward call(q, k, v, out, options, outputs);
     return keel::explain(call.q, call.k, call.v, call.out, call.options, call.outputs);
   });
 }
@@ -185,7 +190,7 @@ const char* keel_explain(const keel_view* q, const keel_view* k, const keel_view
 const char* keel_explain_backward(const keel_backward_inputs* inputs, const keel_gradients* gradients,
                                   const keel_options* options) {
   return explained([&] {
-    const Backward call = read_backward(inputs, gradients, options);
+    const Backward call(inputs, gradients, options);
     return keel::explain(call.inputs, call.gradients, call.options);
   });
 }

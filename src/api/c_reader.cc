@@ -26,6 +26,7 @@ KEEL_FIRST_SIZE(keel_jvp_inputs, lse);
 KEEL_FIRST_SIZE(keel_jvp_outputs, accumulate);
 KEEL_FIRST_SIZE(keel_double_gradients, accumulate);
 KEEL_FIRST_SIZE(keel_partial, visible);
+KEEL_FIRST_SIZE(keel_block_mask, tiles);
 #undef KEEL_FIRST_SIZE
 
 // The library writes these statistics where the caller wants them: both structures are the same in memory.
@@ -85,7 +86,7 @@ void Reader::check_list(const void* data, std::int64_t count, const char* name) 
   }
 }
 
-Options Reader::options(const keel_options* from) const {
+Options Reader::options(const keel_options* from) {
   Options options;
   if (from == nullptr) return options;
   const keel_options o = read(from, "options");
@@ -115,6 +116,16 @@ Options Reader::options(const keel_options* from) const {
   options.seed = o.seed;
   options.threads = o.threads;
   options.stream = o.stream;
+  options.relative_bias = view<2>(o.relative_bias, "relative_bias");
+  options.k_starts = list(o.k_starts, "k_starts");
+  if (o.block_mask != nullptr) {
+    const keel_block_mask mask = read(o.block_mask, "block_mask");
+    const std::string of = "block_mask.";
+    block_mask_ = {.offsets = view<3>(mask.offsets, "offsets", of),
+                   .blocks = view<2>(mask.blocks, "blocks", of),
+                   .tiles = view<3>(mask.tiles, "tiles", of)};
+    options.block_mask = &block_mask_;
+  }
   options.order = code<Order>(o.order);
   return options;
 }
@@ -162,6 +173,7 @@ Gradients Reader::gradients(const keel_gradients* from) const {
           .dbias = view<4>(g.dbias, "dbias"),
           .dscale = view<3>(g.dscale, "dscale"),
           .dsinks = view<1>(g.dsinks, "dsinks"),
+          .drelative_bias = view<2>(g.drelative_bias, "drelative_bias"),
           .accumulate = flag(g.accumulate, "accumulate")};
 }
 

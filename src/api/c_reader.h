@@ -18,7 +18,7 @@ class Reader {
 
   // A tensor; null is rejected.
   MutableTensorView tensor(const keel_view* from, const char* name) const;
-  Options options(const keel_options* from) const;  // null: the defaults, as for outputs()
+  Options options(const keel_options* from);  // null: the defaults, as for outputs(); valid as long as the reader
   Outputs outputs(const keel_outputs* from) const;
   BackwardInputs backward_inputs(const keel_backward_inputs* from) const;
   Gradients gradients(const keel_gradients* from) const;
@@ -44,6 +44,7 @@ class Reader {
   void check_list(const void* data, std::int64_t count, const char* name) const;
 
   const char* operation_;
+  BlockMask block_mask_;  // of the options
 };
 
 }  // namespace keel::c_api

@@ -70,6 +70,7 @@ void OperatorFlags::add_to(CLI::App& command) {
   add("--softcap", softcap_, "C", "Scores become C*tanh(score/C)");
   add("--q-lengths", q_lengths_.text, "LIST|FILE", "Real queries of each batch entry, such as 3,5");
   add("--k-lengths", k_lengths_.text, "LIST|FILE", "Real keys of each batch entry");
+  add("--k-starts", k_starts_.text, "LIST|FILE", "Leading keys of each batch entry that are padding");
   add("--q-offsets", q_offsets_.text, "LIST|FILE", "Where the entries of a packed batch start and end, such as 0,3,8");
   add("--k-offsets", k_offsets_.text, "LIST|FILE", "The same for keys and values");
   add("--dropout", dropout_, "P", "Zero each weight with this probability");
@@ -93,6 +94,7 @@ Options OperatorFlags::options() {
   };
   options.q_lengths = read(q_lengths_, "--q-lengths");
   options.k_lengths = read(k_lengths_, "--k-lengths");
+  options.k_starts = read(k_starts_, "--k-starts");
   options.q_offsets = read(q_offsets_, "--q-offsets");
   options.k_offsets = read(k_offsets_, "--k-offsets");
   return options;

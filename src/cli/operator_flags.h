@@ -35,7 +35,7 @@ class OperatorFlags {
     std::string text;
     std::vector<std::int64_t> values;
   };
-  List q_lengths_, k_lengths_, q_offsets_, k_offsets_;
+  List q_lengths_, k_lengths_, k_starts_, q_offsets_, k_offsets_;
 };
 
 }  // namespace keel::cli

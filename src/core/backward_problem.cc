@@ -27,6 +27,23 @@ void check_forward(Checker& check, Problem& p, const TensorView& out, const RowV
   check.shape("lse", lse, rows_of(p), "(B, H_q, N_q)");
 }
 
+void check_drelative_bias(Checker& check, BackwardProblem& b) {
+  MutableTableView& to = b.gradients.drelative_bias;
+  if (!to.given()) return;
+  const TableView& table = b.forward.options.relative_bias;
+  if (!table.given()) check.refuse("drelative_bias: expected none without a relative_bias, got a view");
+  check.dtype("drelative_bias", to, {b.forward.dtype, DType::f32});
+  check.output("drelative_bias", b.as_given.drelative_bias, /*reduces=*/true);
+  if ((to.shape[0] != table.shape[0] && to.shape[0] != 1) || to.shape[1] != table.shape[1] ||
+      (to.shape[1] > 1 && to.strides[1] == 0)) {
+    check.refuse("drelative_bias: expected shape (H_q, 2R + 1) = ", text_of(table.shape),
+                 ", or 1 for H_q, and elements of their own, got ", text_of(to.shape), " with strides ",
+                 text_of(to.strides));
+  }
+  if (to.shape[0] == 1) to.strides[0] = 0;
+  to.shape[0] = table.shape[0];
+}
+
 void check_gradients(Checker& check, const Problem& p, BackwardProblem& b) {
   Gradients& g = b.gradients;
   const DType accumulation = accumulation_dtype(p.dtype);
@@ -57,6 +74,7 @@ void check_gradients(Checker& check, const Problem& p, BackwardProblem& b) {
     check.output("dsinks", g.dsinks);
     check.shape<1>("dsinks", g.dsinks, {p.q_heads}, "(H_q)");
   }
+  check_drelative_bias(check, b);
 }
 
 // Everything that attention_backward() takes.
@@ -76,6 +94,8 @@ void check_backward(Checker& check, BackwardProblem& b, const BackwardInputs& in
 }
 
 void check_tangents(Checker& check, const Problem& p, const Tangents& given, Tangents& t) {
+  if (p.options.block_mask != nullptr) check.refuse("block_mask: expected none along tangents, got one");
+  if (p.options.relative_bias.given()) check.refuse("relative_bias: expected none along tangents, got one");
   const DType accumulation = accumulation_dtype(p.dtype);
   const auto check_like = [&](const char* name, const TensorView& view, const TensorView& like, const char* meaning) {
     if (!view.given()) return;
@@ -126,6 +146,7 @@ void tidy_backward(BackwardProblem& b) {
   tidy(b.forward.out), tidy(b.lse), tidy(b.dout), tidy(b.dlse);
   Gradients& g = b.gradients;
   tidy(g.dq), tidy(g.dk), tidy(g.dv), tidy(g.dbias), tidy(g.dscale), tidy(g.dsinks);
+  tidy(g.drelative_bias);
 }
 
 void tidy_tangents(TangentProblem& x) {
@@ -205,6 +226,7 @@ BackwardCall::BackwardCall(const BackwardProblem& b)
       dbias(strided(b.gradients.dbias)),
       dscale(strided(b.gradients.dscale)),
       dsinks(strided(b.gradients.dsinks)),
+      drelative_bias(strided(b.gradients.drelative_bias)),
       accumulate(b.gradients.accumulate) {
   forward.out = {};
 }

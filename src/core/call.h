@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "core/block_tiles.h"
 #include "core/sequences.h"
 #include "keel/dtype.h"
 
@@ -27,12 +28,14 @@ struct BasicStrided {
 using Strided = BasicStrided<const void*>;
 using MutableStrided = BasicStrided<void*>;
 
-// A view of rank 4 has all four dimensions, one of rank 3 a value per row, one of rank 1 a value per head.
+// A view of rank 4 has all four dimensions, one of rank 3 a value per row, one of rank 2 a row per head, one of rank 1 a
+// value per head.
 template <std::size_t Rank, class Pointer>
 constexpr BasicStrided<Pointer> strided(const BasicView<Rank, Pointer>& view) {
   const auto& s = view.strides;
   if constexpr (Rank == 4) return {view.data, view.dtype, s[0], s[1], s[2], s[3]};
   if constexpr (Rank == 3) return {view.data, view.dtype, s[0], s[1], s[2], 0};
+  if constexpr (Rank == 2) return {view.data, view.dtype, 0, s[0], 0, s[1]};
   if constexpr (Rank == 1) return {view.data, view.dtype, 0, s[0], 0, 0};
 }
 
@@ -54,6 +57,9 @@ struct Call {
   Strided scale_tensor;  // one value per row
   Strided mask, bias;    // columns are keys
   Strided alibi, sinks;  // one value per head
+  Strided relative_bias;  // columns are distances, from −radius to radius
+  std::int64_t radius = 0, relative_pad = 0;  // relative_pad: what a backend has put before and after a row of it
+  BlockTiles block_tiles{};
 
   MutableStrided out{};
   // One value per row.
@@ -70,7 +76,7 @@ struct BackwardCall {
   Call forward;  // its inputs only
   Strided out, dout;
   Strided lse, dlse;
-  MutableStrided dq, dk, dv, dbias, dscale, dsinks;
+  MutableStrided dq, dk, dv, dbias, dscale, dsinks, drelative_bias;
   bool accumulate = false;
 };
 

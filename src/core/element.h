@@ -58,6 +58,10 @@ std::int64_t offset(const BasicView<3, Pointer>& x, std::int64_t b, std::int64_t
   return b * x.strides[0] + h * x.strides[1] + n * x.strides[2];
 }
 template <class Pointer>
+std::int64_t offset(const BasicView<2, Pointer>& x, std::int64_t h, std::int64_t c) {
+  return h * x.strides[0] + c * x.strides[1];
+}
+template <class Pointer>
 std::int64_t offset(const BasicView<1, Pointer>& x, std::int64_t h) {
   return h * x.strides[0];
 }

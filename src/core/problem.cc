@@ -95,11 +95,13 @@ void check_sequences(Checker& check, Problem& p) {
   s.k_lengths = o.k_lengths;
   s.q_offsets = o.q_offsets;
   s.k_offsets = o.k_offsets;
+  s.k_starts = o.k_starts;
   s.top_left = o.causal == Causal::top_left;
   s.window_left = o.window.left;
   s.window_right = o.causal == Causal::none ? o.window.right : 0;
   check_lengths(check, "q_lengths", o.q_lengths, p.batch, s.whole_q);
   check_lengths(check, "k_lengths", o.k_lengths, p.batch, s.whole_k);
+  check_lengths(check, "k_starts", o.k_starts, p.batch, s.whole_k);
   if (o.q_offsets.empty() && o.k_offsets.empty()) return;
   if (o.q_offsets.size() != o.k_offsets.size()) {
     check.refuse("k_offsets: expected as many offsets as in q_offsets (", o.q_offsets.size(), "), got ",
@@ -107,6 +109,7 @@ void check_sequences(Checker& check, Problem& p) {
   }
   if (!o.q_lengths.empty()) check.refuse("q_lengths: expected none with q_offsets, got ", o.q_lengths.size());
   if (!o.k_lengths.empty()) check.refuse("k_lengths: expected none with k_offsets, got ", o.k_lengths.size());
+  if (!o.k_starts.empty()) check.refuse("k_starts: expected none with k_offsets, got ", o.k_starts.size());
   if (p.batch != 1) check.refuse("q_offsets: expected batch 1 for a packed batch, got ", p.batch);
   check_offsets(check, "q_offsets", o.q_offsets, s.whole_q);
   check_offsets(check, "k_offsets", o.k_offsets, s.whole_k);
@@ -121,6 +124,78 @@ void check_scale(Checker& check, Problem& p) {
   check.floating("scale_tensor", o.scale_tensor);
   check.input("scale_tensor", o.scale_tensor);
   check.broadcast<3>("scale_tensor", o.scale_tensor, {p.batch, p.q_heads, p.n_q}, "(B, H_q, N_q)");
+}
+
+// The lists of a block mask: where they begin, that their blocks ascend, and which tiles they name.
+void check_blocks(Checker& check, const BlockMask& mask, std::int64_t key_blocks) {
+  const BlockTiles read(mask);
+  const std::int64_t items = mask.blocks.shape[0], last = mask.offsets.shape[2] - 1;
+  for (std::int64_t b = 0; b < mask.offsets.shape[0]; ++b) {
+    for (std::int64_t h = 0; h < mask.offsets.shape[1]; ++h) {
+      const std::int64_t* const at = read.offsets + b * read.batch + h * read.head;
+      for (std::int64_t x = 0; x <= last; ++x) {
+        const std::int64_t begin = at[x * read.step], low = x == 0 ? 0 : at[(x - 1) * read.step];
+        if (begin < low || begin > items) {
+          check.refuse("block_mask.offsets: expected non-decreasing offsets from 0 to ", items, ", got ", begin,
+                       " after ", low);
+        }
+        for (std::int64_t y = low; x > 0 && y < begin; ++y) {
+          const std::int64_t block = read.block(y), least = y == low ? 0 : read.block(y - 1) + 1;
+          if (block < least || block >= key_blocks) {
+            check.refuse("block_mask.blocks: expected blocks of keys that ascend from ", least, " to ", key_blocks - 1,
+                         ", got ", block, " in entry ", y);
+          }
+        }
+      }
+    }
+  }
+  for (std::int64_t y = 0; y < items; ++y) {
+    const std::int64_t tile = read.blocks[y * read.item + read.field];
+    if (tile < -1 || tile >= mask.tiles.shape[0]) {
+      check.refuse("block_mask.blocks: expected a tile from 0 to ", mask.tiles.shape[0] - 1, ", or -1 for a full one, ",
+                   "got ", tile, " in entry ", y);
+    }
+  }
+}
+
+void check_block_mask(Checker& check, const Problem& p) {
+  if (p.options.block_mask == nullptr) return;
+  const BlockMask& mask = *p.options.block_mask;
+  check.dtype("block_mask.offsets", mask.offsets, {DType::i64});
+  check.dtype("block_mask.blocks", mask.blocks, {DType::i64});
+  check.dtype("block_mask.tiles", mask.tiles, {DType::boolean});
+  check.input("block_mask.offsets", mask.offsets);
+  check.input("block_mask.blocks", mask.blocks);
+  check.input("block_mask.tiles", mask.tiles);
+  const auto [count, rows, keys] = mask.tiles.shape;
+  if (rows < 1 || keys < 1) {
+    check.refuse("block_mask.tiles: expected tiles of at least 1 row and 1 key, got shape ", text_of(mask.tiles.shape));
+  }
+  if (mask.blocks.shape[1] != 2) {
+    check.refuse("block_mask.blocks: expected shape (L, 2), got ", text_of(mask.blocks.shape));
+  }
+  const std::array<std::int64_t, 3> full = {p.batch, p.q_heads, (p.n_q + rows - 1) / rows + 1};
+  const auto& given = mask.offsets.shape;
+  if ((given[0] != full[0] && given[0] != 1) || (given[1] != full[1] && given[1] != 1) || given[2] != full[2]) {
+    check.refuse("block_mask.offsets: expected shape (B, H_q, X + 1) = ", text_of(full), " with X = ⌈", p.n_q, "/", rows,
+                 "⌉ blocks of queries, or 1 for B or H_q, got ", text_of(given));
+  }
+  const bool here = mask.offsets.data != nullptr && (mask.blocks.data != nullptr || mask.blocks.shape[0] == 0);
+  if (here && p.device == Device{}) check_blocks(check, mask, (p.n_k + keys - 1) / keys);
+}
+
+void check_relative_bias(Checker& check, Problem& p) {
+  TableView& table = p.options.relative_bias;
+  if (!table.given()) return;
+  check.dtype("relative_bias", table, {p.dtype, DType::f32});
+  check.input("relative_bias", table);
+  const auto [heads, distances] = table.shape;
+  if ((heads != p.q_heads && heads != 1) || distances % 2 != 1) {
+    check.refuse("relative_bias: expected shape (", p.q_heads, ", 2R + 1) or (1, 2R + 1), one value per distance, got ",
+                 text_of(table.shape));
+  }
+  if (heads == 1) table.strides[0] = 0;
+  table.shape[0] = p.q_heads;
 }
 
 void check_masks(Checker& check, Problem& p) {
@@ -216,6 +291,8 @@ void check_outputs(Checker& check, const Problem& p) {
 void check_inputs(Checker& check, Problem& p) {
   check_tensors(check, p);
   check_masks(check, p);
+  check_block_mask(check, p);
+  check_relative_bias(check, p);
   check_sequences(check, p);
   check_scale(check, p);
   check_rest(check, p);
@@ -225,6 +302,7 @@ void tidy_inputs(Problem& p) {
   tidy(p.q), tidy(p.k), tidy(p.v);
   Options& o = p.options;
   tidy(o.scale_tensor), tidy(o.mask), tidy(o.bias), tidy(o.alibi), tidy(o.sinks);
+  tidy(o.relative_bias);
 }
 
 Problem make_problem(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
@@ -275,6 +353,9 @@ Call::Call(const Problem& p)
       bias(strided(p.options.bias)),
       alibi(strided(p.options.alibi)),
       sinks(strided(p.options.sinks)),
+      relative_bias(strided(p.options.relative_bias)),
+      radius(p.options.relative_bias.shape[1] / 2),
+      block_tiles(p.options.block_mask != nullptr ? BlockTiles(*p.options.block_mask) : BlockTiles()),
       out(strided(p.out)),
       lse(strided(p.outputs.lse)),
       max_logit(strided(p.outputs.max_logit)),

@@ -12,6 +12,7 @@ struct Entry {
   std::int64_t batch = 0;                           // its index along B
   std::int64_t q_begin = 0, q_rows = 0, q_len = 0;  // owns q_rows rows from q_begin; those from q_len on are padding
   std::int64_t k_begin = 0, k_len = 0;
+  std::int64_t k_start = 0;                     // keys before it are padding
   std::int64_t q_position = 0, k_position = 0;  // of its first row and first key, in the whole sequence
   std::int64_t diagonal = 0;                    // query i has its diagonal at key i + diagonal
 };
@@ -32,7 +33,7 @@ struct KeyRange {
 struct Sequences {
   std::int64_t batch = 0, n_q = 0, n_k = 0;
   std::int64_t first_query = 0, first_key = 0, whole_q = 0, whole_k = 0;
-  ListView q_lengths, k_lengths, q_offsets, k_offsets;
+  ListView q_lengths, k_lengths, q_offsets, k_offsets, k_starts;
   bool top_left = false;                                           // else the diagonal ends at the last query and key
   std::int64_t window_left = INT64_MAX, window_right = INT64_MAX;  // around the diagonal; right is 0 if causal
 
@@ -49,6 +50,7 @@ struct Sequences {
             .q_len = q.length,
             .k_begin = k.begin,
             .k_len = k.length,
+            .k_start = k_starts.empty() ? 0 : std::clamp<std::int64_t>(k_starts[e] - first_key, 0, k.length),
             .q_position = q.position,
             .k_position = k.position,
             .diagonal = (top_left ? 0 : k.whole - q.whole) + q.position - k.position};
@@ -61,7 +63,7 @@ struct Sequences {
   constexpr KeyRange key_range(const Entry& entry, std::int64_t i) const {
     if (i >= entry.q_len) return {0, 0};
     const std::int64_t at = i + entry.diagonal;
-    const std::int64_t begin = std::max<std::int64_t>(at - bounded(window_left), 0);
+    const std::int64_t begin = std::max<std::int64_t>(at - bounded(window_left), entry.k_start);
     const std::int64_t end = std::min<std::int64_t>(at + bounded(window_right) + 1, entry.k_len);
     if (begin >= end) return {0, 0};
     return {begin, end};

@@ -55,6 +55,9 @@ class BackwardRunner : BackwardBlock<P> {
     const std::int64_t keys = block.end - block.begin;
     if (call_.dk) dk_.Clear(keys);
     if (call_.dv) dv_.Clear(keys);
+    if (call_.drelative_bias) {
+      std::fill_n(scratch_.drelative, f_.group * relative_length(f_.radius, f_.relative_pad), T{0});
+    }
     // Blocks of rows from the last to the first, counted by position: under a window a block of keys then begins with
     // rows that the previous block does not see, and ends with those it shares with it. Rows after these see no
     // earlier block of keys, and rows before them no later one, so no task waits for what is left out. Blocks that a
@@ -65,22 +68,29 @@ class BackwardRunner : BackwardBlock<P> {
       if (task.done != nullptr) task.done->store(place, std::memory_order_release);
     };
     if (!seen.empty()) {
-      PackKeys(block);
+      bool packed = false;
       const std::int64_t last = (seen.end - 1) / step;
       tell(places - 1 - last);
       for (std::int64_t at = last; at >= seen.begin / step; --at) {
         const std::int64_t r = at * step, rows = std::min(step, rows_ - r), place = places - 1 - at;
-        FindKeys(r, rows);
-        LoadQueries(r, rows);
-        LoadGradients(r, rows);
-        TakeBlock(r, rows, block);
+        const bool skipped = h_.tiles && !AreListed(r, rows, block);
+        if (!skipped) {
+          FindKeys(r, rows);
+          FindSeen(r, rows, block);
+          if (!packed) PackKeys(block);
+          packed = true;
+          LoadQueries(r, rows);
+          LoadGradients(r, rows);
+          TakeBlock(r, rows, block);
+        }
         if (task.before != nullptr) {
           while (task.before->load(std::memory_order_acquire) <= place) std::this_thread::yield();
         }
-        if (call_.sums_dq()) AddToRows(r, rows, block, QuerySums(r));
+        if (call_.sums_dq() && !skipped) AddToRows(r, rows, block, QuerySums(r));
         tell(place + 1);
       }
     }
+    if (call_.drelative_bias) FlushRelativeBias(task);
     tell(INT64_MAX);
     WriteKeys(block);
   }
@@ -116,6 +126,7 @@ class BackwardRunner : BackwardBlock<P> {
   using BackwardBlock<P>::memory_;
   using BackwardBlock<P>::rows_;
   using BackwardBlock<P>::scratch_;
+  using BackwardBlock<P>::seen_;
   using BackwardBlock<P>::dropout_;
   using BackwardBlock<P>::finite_dout_;
   using BackwardBlock<P>::masked_;
@@ -131,6 +142,7 @@ class BackwardRunner : BackwardBlock<P> {
   using BackwardBlock<P>::Computed;
   using BackwardBlock<P>::FindKeys;
   using BackwardBlock<P>::FindNeeded;
+  using BackwardBlock<P>::FindSeen;
   using BackwardBlock<P>::LoadQueries;
   using BackwardBlock<P>::LoadQuery;
   using BackwardBlock<P>::MultiplyPanels;
@@ -150,6 +162,18 @@ class BackwardRunner : BackwardBlock<P> {
     if (left < kUnbounded) queries.end = std::min(queries.end, block.end + left - h_.diagonal);
     if (queries.empty() || Clip(block, {h_.k_begin, h_.k_end}).empty()) return {0, 0};
     return {queries.begin * f_.group, queries.end * f_.group};
+  }
+
+  // Whether a block mask lists any of the keys for any of the rows.
+  bool AreListed(std::int64_t r, std::int64_t rows, Range block) const {
+    const std::int64_t step = h_.tiles.rows, last = h_.tiles_row + (r + rows - 1) / f_.group;
+    for (std::int64_t i = h_.tiles_row + r / f_.group; i <= last; i = (i / step + 1) * step) {
+      for (std::int64_t g = 0; g < (h_.tiles.head != 0 ? f_.group : 1); ++g) {
+        const BlockTiles::List part = PartOf(h_, g, i - h_.tiles_row, block);
+        if (part.begin < part.end) return true;
+      }
+    }
+    return false;
   }
 
   void PackKeys(Range block) {
@@ -220,9 +244,37 @@ class BackwardRunner : BackwardBlock<P> {
       Weigh<T, false>(numbers, computed, s, t);
     }
     if (call_.dbias) AddToBias(row, t);  // pass 2'
+    if (call_.drelative_bias) AddToRelativeBias(row, t);
     if (capped) Multiply(t, scratch_.slope, computed);
     if (f_.dropout > 0) Multiply(s, scratch_.kept, computed);
     return visible;
+  }
+
+  // Sums of ds by distance, padding included: rows of it lie side by side as those of the table do.
+  void AddToRelativeBias(const RowBlock& row, const T* ds) {
+    const hn::ScalableTag<T> d;
+    T* const sums = scratch_.drelative + row.g * relative_length(f_.radius, f_.relative_pad) +
+                    relative_start(row.first - row.i - h_.diagonal, f_.radius, f_.relative_pad);
+    std::int64_t y = row.seen.begin;
+    for (; y + scratch_.lanes <= row.seen.end; y += scratch_.lanes) {
+      hn::StoreU(hn::Add(hn::LoadU(d, sums + y), hn::LoadU(d, ds + y)), d, sums + y);
+    }
+    for (; y < row.seen.end; ++y) sums[y] += ds[y];
+  }
+
+  // Adds this task's sums to the head's, after those of the preceding keys.
+  void FlushRelativeBias(const BackwardTask& task) {
+    if (task.before != nullptr) {
+      while (task.before->load(std::memory_order_acquire) != INT64_MAX) std::this_thread::yield();
+    }
+    const std::int64_t length = relative_length(f_.radius, f_.relative_pad);
+    for (std::int64_t g = 0; g < f_.group; ++g) {
+      double* const to = static_cast<double*>(head_.drelative.data) + g * head_.drelative.head_stride;
+      for (std::int64_t x = 0; x < length; ++x) {
+        to[std::clamp<std::int64_t>(x - f_.relative_pad, 0, 2 * f_.radius)] +=
+            static_cast<double>(scratch_.drelative[g * length + x]);
+      }
+    }
   }
 
   // Pairs: rounds p and ds of rows x and x + 1. Both in pairs of rows, for the sums over rows, take the place of the

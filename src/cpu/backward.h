@@ -26,7 +26,7 @@ struct BackwardCall : keel::BackwardCall {
   bool by_rows = false;  // tasks are blocks of rows (tangent.h), which need no sums of dq between them
 
   bool sums_dq() const { return dq || dscale; }  // Σ_j ds_ij k_j, which both are computed from
-  bool needs_ds() const { return sums_dq() || dk || dbias; }
+  bool needs_ds() const { return sums_dq() || dk || dbias || drelative_bias; }
 };
 
 // One sequence and one key-value head. Views not given have data == nullptr.
@@ -39,6 +39,7 @@ struct BackwardHead {
   MutableRows dbias;            // written if no two scores share an element of it;
   MutableRows dbias_sums;       // else added to, in the type that sums are kept in
   MutableRows dscale, dsinks;   // one float64 per row, still to be summed
+  MutableRows drelative;        // one float64 per distance, from row head_stride·g on: added to
   std::byte* memory = nullptr;  // head_bytes(), kept from prepare() to finish()
 };
 

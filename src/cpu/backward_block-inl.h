@@ -69,6 +69,7 @@ class BackwardBlock {
         scratch_(call, workspace),
         memory_(call, rows_, head.memory),
         dense_(HasDenseTerms(f_, h_)),
+        seen_(h_.tiles ? scratch_.seen : scratch_.keys),
         dropout_(f_.dropout, f_.seed) {
     std::fill_n(scratch_.ones, RoundUp(call.tiles.row_block, P::kRowTile), T{1});
   }
@@ -85,7 +86,12 @@ class BackwardBlock {
 
   void FindKeys(std::int64_t r, std::int64_t rows) {
     RowPlace place = PlaceOf(r);
-    for (std::int64_t x = 0; x < rows; ++x, ++place) scratch_.keys[x] = VisibleKeys(f_, h_, place.i);
+    for (std::int64_t x = 0; x < rows; ++x, ++place) scratch_.keys[x] = VisibleKeys(f_, h_, place.g, place.i);
+  }
+
+  // What these rows see of a block of keys.
+  void FindSeen(std::int64_t r, std::int64_t rows, Range block) {
+    if (h_.tiles) HWY_NAMESPACE::FindSeen(h_, PlaceOf(r), rows, block, scratch_.keys, scratch_.seen, scratch_.holes);
   }
 
   // Rows of zeros, which the last product reads.
@@ -124,7 +130,7 @@ class BackwardBlock {
   // What each tile of rows sees of the block, counted from its first key.
   void FindNeeded(std::int64_t rows, Range block) {
     for (std::int64_t x = 0; x < rows; x += P::kRowTile) {
-      const Range needed = NeededKeys(scratch_.keys + x, std::min<std::int64_t>(P::kRowTile, rows - x), block);
+      const Range needed = NeededKeys(seen_ + x, std::min<std::int64_t>(P::kRowTile, rows - x), block);
       scratch_.needed[x / P::kRowTile] =
           needed.empty() ? needed : Range{needed.begin - block.begin, needed.end - block.begin};
     }
@@ -139,7 +145,8 @@ class BackwardBlock {
   }
 
   RowBlock BlockOf(std::int64_t x, const RowPlace& place, Range block, Range computed) const {
-    return {place.g, place.i, block.begin, computed, SeenOf(scratch_.keys[x], block, block.begin, computed)};
+    return {place.g, place.i, block.begin, computed, SeenOf(seen_[x], block, block.begin, computed),
+            h_.tiles && scratch_.holes[x] != 0};
   }
 
   static constexpr auto nothing = [](auto...) {};
@@ -206,8 +213,8 @@ class BackwardBlock {
       Range& found = scratch_.rows[y / P::kKeyTile];
       found = {0, rows};
       const Range tile = {block.begin + y, block.begin + y + P::kKeyTile};
-      while (found.begin < found.end && Clip(scratch_.keys[found.begin], tile).empty()) ++found.begin;
-      while (found.begin < found.end && Clip(scratch_.keys[found.end - 1], tile).empty()) --found.end;
+      while (found.begin < found.end && Clip(seen_[found.begin], tile).empty()) ++found.begin;
+      while (found.begin < found.end && Clip(seen_[found.end - 1], tile).empty()) --found.end;
     }
   }
 
@@ -304,6 +311,7 @@ class BackwardBlock {
   const BackwardScratch<P> scratch_;
   const HeadMemory<P> memory_;
   const bool dense_;
+  const Range* const seen_;  // per row, of the block of keys at hand or of all
   const Dropout dropout_;
   bool finite_q_ = true, finite_dout_ = true;
   bool masked_ = false;  // some row does not see some key of the block

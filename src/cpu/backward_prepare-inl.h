@@ -56,6 +56,7 @@ class BackwardPreparer : protected BackwardBlock<P> {
   using BackwardBlock<P>::Computed;
   using BackwardBlock<P>::FindKeys;
   using BackwardBlock<P>::FindNeeded;
+  using BackwardBlock<P>::FindSeen;
   using BackwardBlock<P>::LoadQueries;
   using BackwardBlock<P>::MultiplyPanels;
   using BackwardBlock<P>::PackPanels;
@@ -113,6 +114,7 @@ class BackwardPreparer : protected BackwardBlock<P> {
          first += call_.tiles.key_block) {
       const Range block = {first, std::min(first + call_.tiles.key_block, h_.k_len)};
       PackPanels(f_.dtype, h_.k, block, {f_.d_k}, scratch_.k_panels);
+      FindSeen(r, rows, block);
       FindNeeded(rows, block);
       MultiplyPanels(QueriesTimesKeys(), rows, nothing);
       for (std::int64_t x = 0; x < rows; ++x) {

@@ -63,10 +63,12 @@ struct BackwardScratch {
   T *ones, *slope, *kept;             // ones: (row_block); the softcap's slope and dropout's multipliers of a row
   T* two_rows;                        // of d_k or d_v columns
   T* key_rows = nullptr;              // for pairs: a few rows of dk or dv
-  Range* keys;                        // (row_block) what a row sees of all keys
+  Range *keys, *seen;                 // (row_block) what a row sees of all keys; with a block mask, of the block
+  std::uint8_t* holes;                // (row_block) whether a block mask hides some of `seen`
   Range* needed;                      // (row_tiles) keys of the block that a tile of rows sees
   Range* rows;                        // (key_block / kKeyTile) rows that see a tile of keys
   RowState<T>* states;                // (row_block)
+  T* drelative = nullptr;             // (group, relative_length) sums of ds by distance
   DenseScratch<T> dense;
   // For pairs alone: ds by rows, and the columns of q and do.
   Operand *ds = nullptr, *q_columns = nullptr, *dout_columns = nullptr;  // (row_block, lds / 2), (d, ld_columns) twice
@@ -124,11 +126,14 @@ struct BackwardScratch {
     take(two_rows, 2 * std::max(columns_k, columns_v));
     if (P::kPairs) take(key_rows, kTileColumns<T, T> * std::max(columns_k, columns_v));
     take(keys, block_rows);
+    take(seen, f.block_tiles ? block_rows : 0);
+    take(holes, f.block_tiles ? block_rows : 0);
     take(needed, row_tiles);
     take(rows, padded_keys / P::kKeyTile + 1);
     take(states, block_rows);
     take(dense.bias, block_keys);
     take(dense.mask, block_keys + HWY_MAX_BYTES);
+    if (call.drelative_bias) take(drelative, f.group * relative_length(f.radius, f.relative_pad));
   }
 };
 

@@ -32,7 +32,8 @@ HWY_INLINE void WriteStatistics(const ForwardHead& head, std::int64_t g, std::in
   put(head.lse, masked ? -INFINITY : state.l == 0 ? NAN : (static_cast<double>(state.m) + log_l) * kLn2);
   put(head.max_logit, static_cast<double>(max) * kLn2);
   if (head.max_weight.data != nullptr) {  // not from lse, which cannot represent log l next to a score of −1e30
-    put(head.max_weight, masked ? 0.0 : (max == state.m ? T{1} : std::exp2(max - state.m)) / state.l);
+    const T top = state.l == 0 ? static_cast<T>(NAN) : max == state.m ? T{1} : std::exp2(max - state.m);
+    put(head.max_weight, masked ? 0.0 : top / state.l);
   }
   if (head.entropy.data != nullptr) {
     // H = ln l − w/l; rounding can leave it slightly below 0

@@ -96,6 +96,7 @@ class ForwardTaskRunner {
  private:
   void TakeBlock(Range block, std::int64_t first, const States<T>& states) {
     std::fill_n(scratch_.packed, scratch_.panels, std::uint8_t{0});
+    scores_.Begin(block);
     ValueSums<P> values(call_, task_, scratch_, {block, first, states, finishing_});
     for (std::int64_t r = 0; r < rows_; r += P::kStripRows) {
       const Strip strip = scores_.StripOf(r, block, first);
@@ -161,6 +162,7 @@ class ForwardTaskRunner {
       const Range block = Clip({j, j + call_.tiles.key_block}, all_keys_);
       if (block.empty()) continue;
       std::fill_n(scratch_.packed, scratch_.panels, std::uint8_t{0});
+      scores_.Begin(block);
       for (std::int64_t r = 0; r < rows_; r += P::kStripRows) {
         const Strip strip = scores_.StripOf(r, block, j);
         if (strip.needed.empty()) continue;

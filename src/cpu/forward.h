@@ -45,7 +45,7 @@ struct ForwardHead {
   MutableRows out;
   std::int64_t n_q = 0;  // rows of out; those from q_len on are padding
   std::int64_t q_len = 0, k_len = 0;
-  std::int64_t k_begin = 0, k_end = INT64_MAX;  // the keys that a mask shared by all queries leaves
+  std::int64_t k_begin = 0, k_end = INT64_MAX;  // the keys that padding and a mask shared by all queries leave
   std::int64_t diagonal = 0;                    // query i has its diagonal at key i + diagonal
 
   // In dropout's terms: the entry, and the positions of its first head, query and key here.
@@ -54,6 +54,10 @@ struct ForwardHead {
   Rows scale;         // column_stride unused: one value per row
   Rows mask, bias;    // columns are keys
   Rows alibi, sinks;  // one value per head: only head_stride is used
+  Rows relative;      // the padded table of relative_table.h: only head_stride is used
+  std::int64_t relative_pad = 0;
+  BlockTiles tiles{};                           // of the first head of the group
+  std::int64_t tiles_row = 0, tiles_key = 0;    // how the tiles count the first row and key
   MutableRows lse, max_logit, entropy, max_weight, logit_mean, logit_var, visible, logit_count;  // one value per row
   MutableRows m, norm;                                                                           // likewise
   MutableRows key_sums;  // row_stride is that of keys

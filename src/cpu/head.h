@@ -33,7 +33,7 @@ inline void take_shared_mask(ForwardHead& head, std::int64_t group) {
   const auto visible = [&](std::int64_t j) {
     return static_cast<const std::uint8_t*>(mask.data)[j * mask.column_stride] != 0;
   };
-  std::int64_t begin = 0, end = head.k_len;
+  std::int64_t begin = head.k_begin, end = head.k_len;
   while (begin < end && !visible(begin)) ++begin;
   while (begin < end && !visible(end - 1)) --end;
   head.k_begin = begin;
@@ -52,6 +52,7 @@ inline ForwardHead head_of(const Call& call, std::int64_t e, std::int64_t kv_hea
                       .n_q = entry.q_rows,
                       .q_len = entry.q_len,
                       .k_len = entry.k_len,
+                      .k_begin = entry.k_start,
                       .diagonal = entry.diagonal,
                       .entry = e,
                       .first_head = h,
@@ -62,6 +63,11 @@ inline ForwardHead head_of(const Call& call, std::int64_t e, std::int64_t kv_hea
                       .bias = rows_of(call.bias, b, h, q, k),
                       .alibi = rows_of(call.alibi, b, h, q),
                       .sinks = rows_of(call.sinks, b, h, q),
+                      .relative = rows_of(call.relative_bias, b, h, q),
+                      .relative_pad = call.relative_pad,
+                      .tiles = call.block_tiles,
+                      .tiles_row = q,
+                      .tiles_key = k,
                       .lse = rows_of(call.lse, b, h, q),
                       .max_logit = rows_of(call.max_logit, b, h, q),
                       .entropy = rows_of(call.entropy, b, h, q),
@@ -76,6 +82,7 @@ inline ForwardHead head_of(const Call& call, std::int64_t e, std::int64_t kv_hea
                       .weights = rows_of(call.weights, b, h, q, k),
                       .weights_before = k,
                       .weights_after = call.sequences.n_k - k - entry.k_len};
+  if (head.tiles) head.tiles.offsets += b * head.tiles.batch + h * head.tiles.head;
   take_shared_mask(head, call.group);
   return head;
 }

@@ -66,6 +66,7 @@ class KeySumsRunner {
   void TakeRows(std::int64_t row_begin, std::int64_t rows) {
     const ScoreRows<P> scores(call_, head_, row_begin, rows, scratch_);
     if (Clip(scores.AllKeys(), block_).empty()) return;
+    scores.Begin(block_);
     scores.LoadQueries();
     for (std::int64_t r = 0; r < rows; r += P::kStripRows) {
       const Strip strip = scores.StripOf(r, block_, block_.begin);

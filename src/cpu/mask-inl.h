@@ -16,12 +16,12 @@
 #include "cpu/exp2-inl.h"
 #include "cpu/forward.h"
 #include "cpu/pack-inl.h"
+#include "cpu/relative_table.h"
+#include "cpu/tiles-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-HWY_INLINE Range Clip(Range range, Range to) { return {std::max(range.begin, to.begin), std::min(range.end, to.end)}; }
 
 // The scale of query i of head g of the group.
 HWY_INLINE double ScaleOf(const Call& call, const ForwardHead& head, std::int64_t g, std::int64_t i) {
@@ -36,16 +36,18 @@ HWY_INLINE T SinkOf(const Call& call, const ForwardHead& head, std::int64_t g) {
   return LoadOne<T>(call.sinks.dtype, head.sinks.data, g * head.sinks.head_stride) * static_cast<T>(kLog2E);
 }
 
-// The keys that lengths, causal mask, window and a mask shared by all queries leave to query i. Causal masks and
+// The keys that lengths, causal mask, window, a mask shared by all queries and a block mask's lists leave to query i of
+// head g, from the first to the last. Causal masks and
 // windows need nothing else: a tile of rows and keys is skipped if the ranges of its rows miss it, and needs no mask
 // if they all cover it.
-HWY_INLINE Range VisibleKeys(const Call& call, const ForwardHead& head, std::int64_t i) {
+HWY_INLINE Range VisibleKeys(const Call& call, const ForwardHead& head, std::int64_t g, std::int64_t i) {
   if (i >= head.q_len) return {0, 0};
   const std::int64_t at = i + head.diagonal;
   const std::int64_t left = call.sequences.window_left, right = call.sequences.window_right;
   const std::int64_t begin = at > left ? at - left : 0;
   const std::int64_t end = right >= head.k_len - at ? head.k_len : at + right + 1;
-  const Range range = Clip({begin, end}, {head.k_begin, head.k_end});
+  Range range = Clip({begin, end}, {head.k_begin, head.k_end});
+  if (head.tiles) range = Clip(range, ListedKeys(head, g, i));
   return range.empty() ? Range{0, 0} : range;
 }
 
@@ -60,11 +62,12 @@ HWY_INLINE Range NeededKeys(const Range* keys, std::int64_t rows, Range block) {
 }
 
 // A block of one row's scores: s[x] belongs to key first + x, for x in `computed` (pairs of vectors), of which `seen`
-// is what VisibleKeys() leaves.
+// is what VisibleKeys() and a block mask leave.
 struct RowBlock {
   std::int64_t g = 0, i = 0;  // head of the group, query
   std::int64_t first = 0;
   Range computed, seen;
+  bool holes = false;  // a block mask hides some of `seen`
 };
 
 // What a row that sees `keys` of the whole sequence sees of a block, counted from key `first` on.
@@ -90,7 +93,8 @@ HWY_INLINE void HideOutside(Range computed, Range seen, T* HWY_RESTRICT s) {
 }
 
 HWY_INLINE bool HasDenseTerms(const Call& call, const ForwardHead& head) {
-  return call.softcap > 0 || head.bias.data != nullptr || head.alibi.data != nullptr || head.mask.data != nullptr;
+  return call.softcap > 0 || head.bias.data != nullptr || head.alibi.data != nullptr || head.mask.data != nullptr ||
+         head.relative.data != nullptr;
 }
 
 // Room for one row's bias and mask.
@@ -191,14 +195,22 @@ HWY_INLINE std::int64_t ApplyMask(Range keys, const std::uint8_t* HWY_RESTRICT b
   return visible;
 }
 
-// Softcap, bias, ALiBi and every mask on `keys`, whole vectors of a row's block. Returns how many keys stay visible.
+// The biases by distance of a row's block, s[x] having that at x.
+template <class T>
+HWY_INLINE const T* RelativeRow(const Call& call, const ForwardHead& head, const RowBlock& row) {
+  return static_cast<const T*>(head.relative.data) + row.g * head.relative.head_stride +
+         relative_start(row.first - row.i - head.diagonal, call.radius, head.relative_pad);
+}
+
+// Softcap, biases, ALiBi and every mask on `keys`, whole vectors of a row's block. Returns how many keys stay visible.
 template <class T>
 HWY_NOINLINE std::int64_t ApplyAllTerms(const Call& call, const ForwardHead& head, const RowBlock& row, Range keys,
                                         const DenseScratch<T>& scratch, T* HWY_RESTRICT s) {
   const hn::ScalableTag<T> d;
   const auto n = static_cast<std::int64_t>(hn::Lanes(d));
   const Range seen = Clip(row.seen, keys);
-  const bool capped = call.softcap > 0, biased = head.bias.data != nullptr, masked = head.mask.data != nullptr;
+  const bool capped = call.softcap > 0, biased = head.bias.data != nullptr;
+  const bool masked = head.mask.data != nullptr || row.holes, related = head.relative.data != nullptr;
   const auto place = [&](const Rows& from) {
     return row.g * from.head_stride + row.i * from.row_stride + (row.first + seen.begin) * from.column_stride;
   };
@@ -206,11 +218,16 @@ HWY_NOINLINE std::int64_t ApplyAllTerms(const Call& call, const ForwardHead& hea
     LoadRow<T>(call.bias.dtype, head.bias.data, place(head.bias), head.bias.column_stride, seen.end - seen.begin, T{1},
                scratch.bias + seen.begin);
   }
-  if (masked && !seen.empty()) {
+  if (row.holes && !seen.empty()) FillVisible(head, row.g, row.i, row.first, seen, scratch.mask);
+  if (head.mask.data != nullptr && !seen.empty()) {
     const auto* const from = static_cast<const std::uint8_t*>(head.mask.data) + place(head.mask);
     std::uint8_t* const to = scratch.mask + seen.begin;
-    for (std::int64_t x = 0; x < seen.end - seen.begin; ++x) to[x] = from[x * head.mask.column_stride];
+    for (std::int64_t x = 0; x < seen.end - seen.begin; ++x) {
+      const std::uint8_t visible = from[x * head.mask.column_stride];
+      to[x] = row.holes && to[x] == 0 ? std::uint8_t{0} : visible;
+    }
   }
+  const T* const relative = related ? RelativeRow<T>(call, head, row) : nullptr;
   const auto cap_in = hn::Set(d, static_cast<T>(capped ? kLn2 / call.softcap : 0));
   const auto cap_out = hn::Set(d, static_cast<T>(call.softcap * kLog2E));
   const bool sloped = head.alibi.data != nullptr;
@@ -231,6 +248,11 @@ HWY_NOINLINE std::int64_t ApplyAllTerms(const Call& call, const ForwardHead& hea
       v = PlusBias(d, v, bias);
       keep = hn::And(keep, IsNot(bias, hidden));
     }
+    if (related) {
+      const auto bias = hn::LoadU(d, relative + x);
+      v = PlusBias(d, v, bias);
+      keep = hn::And(keep, IsNot(bias, hidden));
+    }
     if (sloped) {
       const auto distance = hn::Abs(hn::Sub(hn::Set(d, static_cast<T>(diagonal - x)), hn::Iota(d, T{0})));
       v = hn::NegMulAdd(hn::Set(d, slope), distance, v);
@@ -242,7 +264,7 @@ HWY_NOINLINE std::int64_t ApplyAllTerms(const Call& call, const ForwardHead& hea
   return visible;
 }
 
-// The same for a row's whole block. A bias or a mask alone is read in place. A hidden key's score is replaced, not
+// The same for a row's whole block. A bias or a mask alone is read where it lies. A hidden key's score is replaced, not
 // added to, so a NaN in it does not spread.
 template <class T>
 HWY_NOINLINE std::int64_t ApplyDenseTerms(const Call& call, const ForwardHead& head, const RowBlock& row,
@@ -250,13 +272,18 @@ HWY_NOINLINE std::int64_t ApplyDenseTerms(const Call& call, const ForwardHead& h
   const auto n = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
   const auto first = [&](const Rows& from) { return row.g * from.head_stride + row.i * from.row_stride + row.first; };
   const Range inside = {RoundUp(row.seen.begin, n), row.seen.end / n * n};
-  const bool others = call.softcap > 0 || head.alibi.data != nullptr || inside.empty();
+  const bool others = call.softcap > 0 || head.alibi.data != nullptr || row.holes || inside.empty();
+  const bool masked = head.mask.data != nullptr, biased = head.bias.data != nullptr;
   std::int64_t visible = 0;
-  if (!others && head.mask.data == nullptr && head.bias.column_stride == 1) {
+  if (!others && head.relative.data != nullptr && !masked && !biased) {
+    visible = AddBias(inside, RelativeRow<T>(call, head, row), s);
+  } else if (others || head.relative.data != nullptr) {
+    return ApplyAllTerms(call, head, row, row.computed, scratch, s);
+  } else if (!masked && head.bias.column_stride == 1) {
     WithType<T>(call.bias.dtype, [&](auto* type) {
       visible = AddBias(inside, static_cast<decltype(type)>(head.bias.data) + first(head.bias), s);
     });
-  } else if (!others && head.bias.data == nullptr && head.mask.column_stride == 1) {
+  } else if (!biased && head.mask.column_stride == 1) {
     visible = ApplyMask(inside, static_cast<const std::uint8_t*>(head.mask.data) + first(head.mask), s);
   } else {
     return ApplyAllTerms(call, head, row, row.computed, scratch, s);
@@ -277,14 +304,27 @@ template <class T>
 HWY_INLINE std::int64_t MaskRow(const Call& call, const ForwardHead& head, bool dense, const RowBlock& row,
                                 const DenseScratch<T>& scratch, T* HWY_RESTRICT s) {
   if (dense && !row.seen.empty()) return ApplyDenseTerms<T>(call, head, row, scratch, s);
+  if (row.holes) {
+    FillVisible(head, row.g, row.i, row.first, row.seen, scratch.mask);
+    std::fill(scratch.mask + row.computed.begin, scratch.mask + row.seen.begin, std::uint8_t{0});
+    std::fill(scratch.mask + row.seen.end, scratch.mask + row.computed.end, std::uint8_t{0});
+    return ApplyMask(row.computed, scratch.mask, s);
+  }
   HideOutside(row.computed, row.seen, s);
   return row.seen.end - row.seen.begin;
 }
 
 // Whether query i of head g sees key j, by every mask: the slow way, used if v is not finite.
 HWY_INLINE bool IsVisible(const Call& call, const ForwardHead& head, std::int64_t g, std::int64_t i, std::int64_t j) {
-  const Range range = VisibleKeys(call, head, i);
+  const Range range = VisibleKeys(call, head, g, i);
   if (j < range.begin || j >= range.end) return false;
+  if (head.tiles && !head.tiles.sees(0, g, head.tiles_row + i, head.tiles_key + j)) return false;
+  if (head.relative.data != nullptr) {
+    const RowBlock key = {.g = g, .i = i, .first = j, .computed = {}, .seen = {}};
+    const DType dtype = accumulation_dtype(call.dtype);
+    const double bias = dtype == DType::f64 ? *RelativeRow<double>(call, head, key) : *RelativeRow<float>(call, head, key);
+    if (bias == -INFINITY) return false;
+  }
   if (head.mask.data != nullptr) {
     const std::int64_t at = g * head.mask.head_stride + i * head.mask.row_stride + j * head.mask.column_stride;
     if (static_cast<const std::uint8_t*>(head.mask.data)[at] == 0) return false;

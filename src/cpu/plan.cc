@@ -9,6 +9,7 @@
 #include "cpu/backend.h"
 #include "cpu/key_sums.h"
 #include "cpu/merge_plan.h"
+#include "cpu/relative_table.h"
 #include "cpu/round.h"
 
 namespace keel::cpu {
@@ -23,7 +24,7 @@ constexpr double kWakeFlops = 2e6;           // waking another thread costs abou
 constexpr double kCallFlops = 1.5e5;  // and calling a team, which waits awake for a while, as this many per thread
 constexpr std::int64_t kKeyBlock = 512;
 constexpr std::int64_t kKeyChunk = 4096;
-constexpr std::int64_t kTangentBlocks = 2;  // rows share the packing of keys
+constexpr std::int64_t kTangentBytes = 16 << 20;  // that a thread may keep of its rows' scores for larger blocks
 
 // Keys per block: every strip of rows reads k and v of the block again, so they should stay in half the second-level
 // cache. A function of the head sizes and the machine alone, never of the number of queries, because the order of sums
@@ -32,6 +33,12 @@ std::int64_t choose_key_block(std::int64_t bytes_per_key, std::int64_t most, con
   std::int64_t keys = most;
   while (keys > 64 && keys * bytes_per_key > machine.l2_bytes / 2) keys /= 2;
   return keys;
+}
+
+// With a block mask, blocks are no larger than its tiles: one that is not listed for a row then costs nothing.
+std::int64_t within_tiles(const Problem& p, std::int64_t key_block) {
+  if (p.options.block_mask == nullptr) return key_block;
+  return std::min(key_block, std::max<std::int64_t>(p.options.block_mask->tiles.shape[2] / 64 * 64, 64));
 }
 
 // Rows per task: many, as they share the packing of keys, but few enough for no thread to go idle. They need not fit
@@ -128,10 +135,16 @@ Tiles choose_tiles(const Problem& p, const Planning& planning, const UnitKernels
   const Machine& machine = *planning.resources.machine;
   const std::int64_t item = item_of(p, unit), most = unit != nullptr ? unit->key_block : kKeyBlock;
   Tiles tiles;
-  tiles.key_block = forced.key_block > 0 ? forced.key_block : choose_key_block((p.d_k + p.d_v) * item, most, machine);
+  tiles.key_block = forced.key_block > 0
+                        ? forced.key_block
+                        : within_tiles(p, choose_key_block((p.d_k + p.d_v) * item, most, machine));
   tiles.key_chunk = RoundUp(forced.key_chunk > 0 ? forced.key_chunk : kKeyChunk, tiles.key_block);
   tiles.row_block = forced.row_block > 0 ? RoundUp(forced.row_block, granule_of(unit))
                                          : choose_row_block(extent.rows, extent.heads, granule_of(unit), threads);
+  if (p.options.block_mask != nullptr && forced.row_block == 0) {  // rows of few tiles see few blocks of keys
+    const std::int64_t rows = std::max(p.options.block_mask->tiles.shape[1], kMinRows);
+    tiles.row_block = std::min(tiles.row_block, RoundUp(rows, granule_of(unit)));
+  }
   because("blocks of ", tiles.row_block, " rows by ", tiles.key_block, " keys: (", p.d_k, " + ", p.d_v, ") × ", item,
           " bytes per key in a second-level cache of ", machine.l2_bytes / 1024, " KiB");
   return tiles;
@@ -152,6 +165,7 @@ Tiles choose_backward_tiles(const Problem& p, const Planning& planning, const Un
     return keys * (3 * p.d_k + 2 * p.d_v) * item <= machine.l2_bytes * 2 / 3;
   };
   tiles.key_block = extent.keys / 384 >= 4 && fits(384) ? 384 : fits(192) ? 192 : fits(128) ? 128 : 64;
+  tiles.key_block = within_tiles(p, tiles.key_block);
   if (forced.row_block > 0) tiles.row_block = RoundUp(forced.row_block, granule);
   if (forced.key_block > 0) tiles.key_block = forced.key_block;
   tiles.key_chunk = tiles.key_block;
@@ -300,6 +314,7 @@ void plan_backward(const BackwardProblem& problem, const Planning& planning, Pla
                 : p.dtype == DType::f64 ? backward_kernel_f64(part.target)
                                         : backward_kernel_f32(part.target);
   part.call.tiles = choose_backward_tiles(p, planning, part.unit, extent, part.kernel.panel_bytes, because);
+  part.call.forward.relative_pad = RelativeTable::pad_of(part.call.tiles);
   const Blocks blocks = {.name = "keys",
                          .count = count_of(extent.keys, part.call.tiles.key_block),
                          .divides_sums = is_summed(problem.gradients.dbias, 3),
@@ -327,7 +342,9 @@ void plan_tangent(const TangentProblem& problem, const Planning& planning, Plan&
   part.kernel = p.dtype == DType::f64 ? tangent_kernel_f64(part.target) : tangent_kernel_f32(part.target);
   Tiles& tiles = part.call.backward.tiles =
       choose_backward_tiles(p, planning, nullptr, extent, part.kernel.panel_bytes, because);
-  if (problem.is_double && planning.forced.tiles.row_block == 0) tiles.row_block *= kTangentBlocks;
+  // Rows share the packing of keys: twice as many, if what is kept of their scores does not grow too large.
+  const std::int64_t kept = 2 * 2 * tiles.row_block * extent.keys * size_of(accumulation_dtype(p.dtype));
+  if (problem.is_double && planning.forced.tiles.row_block == 0 && kept <= kTangentBytes) tiles.row_block *= 2;
   const double flops = (problem.is_double ? 6.0 : 2.5) * extent.flops;
   part.call.most_keys = extent.keys;
   part.call.task_rows = problem.is_double ? tiles.row_block

@@ -10,6 +10,7 @@
 #include "core/element.h"
 #include "cpu/head.h"
 #include "cpu/plan.h"
+#include "cpu/relative_table.h"
 #include "cpu/zero.h"
 #include "runtime/parallel.h"
 #include "runtime/workspace.h"
@@ -89,9 +90,11 @@ class BiasSums {
 // Whether every pair of a query and a key belongs to some task. A mask that all queries share may hide whole blocks.
 bool covers_all_pairs(const Call& call) {
   const Sequences& s = call.sequences;
+  if (call.block_tiles) return false;
   if (call.mask && is_shared(call.mask.head, call.mask.row, s.n_q, call.group)) return false;
   const std::int64_t all = s.whole_q + s.whole_k;  // a wider window hides nothing
-  return !s.packed() && s.q_lengths.empty() && s.k_lengths.empty() && s.window_left >= all && s.window_right >= all;
+  return !s.packed() && s.q_lengths.empty() && s.k_lengths.empty() && s.k_starts.empty() &&
+         s.window_left >= all && s.window_right >= all;
 }
 
 struct HeadTask {
@@ -107,6 +110,8 @@ std::int64_t blocks_of(const TangentCall& call, std::int64_t rows, std::int64_t)
 }
 std::int64_t lines_of(const BackwardCall&, std::int64_t rows, std::int64_t) { return rows; }
 std::int64_t lines_of(const TangentCall& call, std::int64_t, std::int64_t keys) { return call.sums_keys() ? keys : 0; }
+const BackwardCall& backward_of(const BackwardCall& call) { return call; }
+const BackwardCall& backward_of(const TangentCall& call) { return call.backward; }
 bool has_blocks(const BackwardCall& call) { return call.needs_ds() || call.dv; }
 bool has_blocks(const TangentCall&) { return true; }
 bool has_sums(const BackwardCall& call) { return call.sums_dq(); }
@@ -131,15 +136,17 @@ class BackwardRun {
   using Head = typename AnyPlan::Head;
 
  public:
-  explicit BackwardRun(const AnyPlan& plan)
+  BackwardRun(const AnyPlan& plan, const typename AnyPlan::AnyCall& call)
       : plan_(plan),
-        all_(plan.call),
-        call_(plan.backward()),
+        all_(call),
+        call_(backward_of(call)),
         forward_(call_.forward),
         kernel_(plan.kernel),
         dbias_(plan.gradients.dbias, accumulation_dtype(forward_.dtype)),
         dscale_(forward_, plan.gradients.dscale.given()),
         dsinks_(forward_, plan.gradients.dsinks.given()) {
+    const std::int64_t tables = forward_.sequences.entries() * forward_.q_heads;
+    if (call_.drelative_bias) drelative_.assign(static_cast<std::size_t>(tables * distances()), 0.0);
     for (std::int64_t e = 0; e < forward_.sequences.entries(); ++e) {
       for (std::int64_t h = 0; h < forward_.kv_heads; ++h) heads_.push_back({e, h});
     }
@@ -159,9 +166,11 @@ class BackwardRun {
     if (dbias_.wanted()) dbias_.write(g.accumulate);
     sum_sinks();
     sum_scale();
+    sum_relative_bias();
   }
 
  private:
+  std::int64_t distances() const { return 2 * forward_.radius + 1; }
   std::int64_t rows_of_head(const HeadTask& head) const {
     return forward_.sequences.entry(head.entry).q_rows * forward_.group;
   }
@@ -178,7 +187,7 @@ class BackwardRun {
     const Entry entry = forward_.sequences.entry(task.entry);
     const std::int64_t b = entry.batch, hk = task.kv_head, h = hk * forward_.group;
     const std::int64_t q = entry.q_begin, k = entry.k_begin;
-    const BackwardHead head = {.forward = head_of(forward_, task.entry, hk),
+    BackwardHead head = {.forward = head_of(forward_, task.entry, hk),
                          .out = rows_of(call_.out, b, h, q),
                          .dout = rows_of(call_.dout, b, h, q),
                          .lse = rows_of(call_.lse, b, h, q),
@@ -190,7 +199,11 @@ class BackwardRun {
                          .dbias_sums = dbias_.of(b, h, q, k),
                          .dscale = dscale_.of(b, h, q),
                          .dsinks = dsinks_.of(b, h, q),
+                         .drelative = {},
                          .memory = memory};
+    if (call_.drelative_bias) {
+      head.drelative = {drelative_.data() + (task.entry * forward_.q_heads + h) * distances(), distances(), 0, 1};
+    }
     return with_tangents(all_, entry, hk, head);
   }
 
@@ -289,6 +302,23 @@ class BackwardRun {
     }
   }
 
+  // drelative_bias: sums over entries, and over heads where they share it.
+  void sum_relative_bias() const {
+    const Gradients& g = plan_.gradients;
+    if (!g.drelative_bias.given()) return;
+    const bool shared = g.drelative_bias.strides[0] == 0;
+    const std::int64_t heads = forward_.q_heads, entries = forward_.sequences.entries();
+    for (std::int64_t h = 0; h < (shared ? 1 : heads); ++h) {
+      for (std::int64_t x = 0; x < distances(); ++x) {
+        double sum = 0;
+        for (std::int64_t table = h; table < entries * heads; table += shared ? 1 : heads) {
+          sum += drelative_[static_cast<std::size_t>(table * distances() + x)];
+        }
+        put(g.drelative_bias, g.accumulate, sum, h, x);
+      }
+    }
+  }
+
   void sum_scale() const {
     const Gradients& g = plan_.gradients;
     if (!g.dscale.given()) return;
@@ -318,24 +348,29 @@ class BackwardRun {
   const BlockKernel<typename AnyPlan::AnyCall, Head>& kernel_;
   BiasSums dbias_;
   RowValues dscale_, dsinks_;
+  std::vector<double> drelative_;  // (entries, H_q, distances)
   std::vector<HeadTask> heads_;
 };
 
 // Empty sums; those over a dimension of size 0 still have memory.
 void write_zeros(const Gradients& g) {
   zero(g.dq), zero(g.dk), zero(g.dv), zero(g.dbias);
-  zero(g.dscale), zero(g.dsinks);
+  zero(g.dscale), zero(g.dsinks), zero(g.drelative_bias);
 }
 
 }  // namespace
 
 void BackwardPlan::execute() const {
-  if (has_rows) return BackwardRun(*this)();
+  if (has_rows) {
+    BackwardCall with_table = call;
+    const RelativeTable table(with_table.forward, call.tiles);
+    return BackwardRun(*this, with_table)();
+  }
   if (!gradients.accumulate) write_zeros(gradients);
 }
 
 void TangentPlan::execute() const {
-  if (has_rows) return BackwardRun(*this)();
+  if (has_rows) return BackwardRun(*this, call)();
   if (gradients.accumulate) return;
   write_zeros(gradients);
   zero(tout), zero(tlse);

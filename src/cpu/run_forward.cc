@@ -9,6 +9,7 @@
 #include "cpu/head.h"
 #include "cpu/key_sums.h"
 #include "cpu/plan.h"
+#include "cpu/relative_table.h"
 #include "runtime/parallel.h"
 #include "runtime/workspace.h"
 
@@ -126,8 +127,9 @@ void ForwardPlan::execute() const {
     if (has_rows) ForwardRun(*this, noting)();
     sums.add();
   };
-  if (heads.heads.empty()) return run(call);
+  if (heads.heads.empty() && !call.relative_bias) return run(call);
   ForwardCall with_rows = call;
+  const RelativeTable table(with_rows, with_rows.tiles);
   const HeadRows rows(with_rows, heads);
   run(with_rows);
   rows.reduce(threads);

@@ -38,15 +38,21 @@ class ScoreRows {
         row_begin_(row_begin),
         rows_(rows),
         scratch_(scratch),
-        dense_(HasDenseTerms(call, head)) {
+        dense_(HasDenseTerms(call, head)),
+        seen_(head.tiles ? scratch.seen : scratch.keys) {
     Range all = {INT64_MAX, 0};
     RowPlace place = PlaceOf(0);
     for (std::int64_t r = 0; r < rows_; ++r, ++place) {
-      const Range keys = VisibleKeys(call_, head_, place.i);
+      const Range keys = VisibleKeys(call_, head_, place.g, place.i);
       scratch_.keys[r] = keys;
       if (!keys.empty()) all = {std::min(all.begin, keys.begin), std::max(all.end, keys.end)};
     }
     all_keys_ = all.empty() ? Range{0, 0} : all;
+  }
+
+  // Goes over to a block of keys.
+  void Begin(Range block) const {
+    if (head_.tiles) FindSeen(head_, PlaceOf(0), rows_, block, scratch_.keys, scratch_.seen, scratch_.holes);
   }
 
   // From the first to the last key that any of the rows sees.
@@ -74,7 +80,7 @@ class ScoreRows {
   Strip StripOf(std::int64_t r, Range block, std::int64_t first) const {
     Strip strip = {r, std::min<std::int64_t>(P::kStripRows, rows_ - r), {INT64_MAX, 0}, {}};
     for (std::int64_t x = 0; x < strip.rows; x += P::kRowTile) {
-      const Range seen = NeededKeys(scratch_.keys + r + x, std::min<std::int64_t>(P::kRowTile, strip.rows - x), block);
+      const Range seen = NeededKeys(seen_ + r + x, std::min<std::int64_t>(P::kRowTile, strip.rows - x), block);
       if (seen.empty()) continue;
       const Range tile = {seen.begin - first, seen.end - first};
       strip.tile[x / P::kRowTile] = tile;
@@ -126,7 +132,8 @@ class ScoreRows {
   }
 
   RowBlock BlockOf(std::int64_t r, const RowPlace& place, Range block, std::int64_t first, Range computed) const {
-    return {place.g, place.i, first, computed, SeenOf(scratch_.keys[r], block, first, computed)};
+    return {place.g, place.i, first, computed, SeenOf(seen_[r], block, first, computed),
+            head_.tiles && scratch_.holes[r] != 0};
   }
 
   // Whether the scores of this call can be scaled by the softmax: nothing comes between.
@@ -185,6 +192,7 @@ class ScoreRows {
   const std::int64_t row_begin_, rows_;
   const Scratch<P>& scratch_;
   const bool dense_;
+  const Range* const seen_;  // per row, of the block of keys at hand or of all
   Range all_keys_;
 };
 

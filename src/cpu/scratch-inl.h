@@ -101,7 +101,8 @@ struct Scratch {
   T* s;                        // (kStripRows, lds) scores, then weights
   T* factor;                   // (kStripRows)
   T *row_s, *row_o;            // one row of each, with what a product reads and writes beside it
-  Range* keys;                 // (row_block)
+  Range *keys, *seen;          // (row_block) what a row sees of all keys; with a block mask, of a block of them
+  std::uint8_t* holes;         // (row_block) whether a block mask hides some of `seen`
   std::uint8_t* packed;        // (panels) which panels of the block hold their keys
   States<T> total, chunk;      // (row_block)
   DenseScratch<T> dense;
@@ -133,6 +134,8 @@ struct Scratch {
     take(row_s, row * lds);
     take(row_o, row * ldv);
     take(keys, rows);
+    take(seen, call.block_tiles ? rows : 0);
+    take(holes, call.block_tiles ? rows : 0);
     take(packed, panels);
     take(total.rows, rows);
     take(total.o, rows * ldv);

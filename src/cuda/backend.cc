@@ -68,8 +68,13 @@ class CudaBackend final : public Backend {
  public:
   const char* name() const override { return "cuda"; }
 
-  std::string refusal(const Problem& p) const override { return refusal_of(p.device); }
-  std::string refusal(const BackwardProblem& p) const override { return refusal_of(p.forward.device); }
+  std::string refusal(const Problem& p) const override {
+    if (p.options.block_mask != nullptr) return "block_mask: no kernel for a GPU takes one";
+    if (p.options.relative_bias.given()) return "relative_bias: no kernel for a GPU takes one";
+    if (!p.options.k_starts.empty()) return "k_starts: no kernel for a GPU takes them";
+    return refusal_of(p.device);
+  }
+  std::string refusal(const BackwardProblem& p) const override { return refusal(p.forward); }
   std::string refusal(const MergeProblem& p) const override { return refusal_of(p.out.device); }
   std::string refusal(const TangentProblem& p) const override {
     return concat("arrays on ", text_of(p.backward.forward.device), ", for which it is computed on the CPU alone");

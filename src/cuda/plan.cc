@@ -94,6 +94,9 @@ std::string unfit(const Problem& p, const Gpu& gpu) {
   if (std::max(p.d_k, p.d_v) > hopper::kHeadSizes.back()) return concat("head size ", std::max(p.d_k, p.d_v));
   if (!p.has_pairs()) return "no pair of a query and a key";
   if (p.outputs.weights.given()) return "weights are asked for";
+  if (p.options.block_mask != nullptr) return "a block mask";
+  if (p.options.relative_bias.given()) return "a bias by distance";
+  if (!p.options.k_starts.empty()) return "keys that are padding on the left";
   if (p.options.dropout >= 1) return "dropout of 1";
   if (p.options.alibi.given() && std::max(p.sequences.whole_q, p.sequences.whole_k) >= 1 << 23) {
     return "ALiBi over distances that f32 does not hold";

@@ -15,6 +15,7 @@ void attention_backward(const BackwardProblem& problem) {
   const bool add = g.accumulate;
   Accumulator<4> dq_sum(g.dq, add), dk_sum(g.dk, add), dv_sum(g.dv, add), dbias_sum(g.dbias, add);
   Accumulator<3> dscale_sum(g.dscale, add);
+  Accumulator<2> drelative_sum(g.drelative_bias, add);
   Accumulator<1> dsinks_sum(g.dsinks, add);
   Row row;
   std::vector<double> dp;
@@ -66,6 +67,7 @@ void attention_backward(const BackwardProblem& problem) {
 
           // pass 1: s = c·tanh(scale·(q·k)/c) + bias    slope = 1 − tanh²
           if (dbias_sum.wanted()) dbias_sum.add(ds, b, h, iq, jk);
+          if (drelative_sum.wanted()) drelative_sum.add(ds, h, distance_at(f, entry, i, j));
           const double dx = ds * row.slope[j];
           if (dscale_sum.wanted()) dscale_sum.add(dx * row.dot[j], b, h, iq);
           for (std::int64_t c = 0; c < d_k; ++c) {
@@ -81,6 +83,7 @@ void attention_backward(const BackwardProblem& problem) {
   dv_sum.write();
   dbias_sum.write();
   dscale_sum.write();
+  drelative_sum.write();
   dsinks_sum.write();
 }
 

@@ -49,27 +49,64 @@ inline void take_lse(double lse, Row& row) {
   for (std::size_t j = 0; j < row.p.size(); ++j) row.p[j] = row.visible[j] ? std::exp(row.s[j] - lse) : 0.0;
 }
 
-// Whether mask and bias leave key j to query i, both counted in the tensors' rows.
-inline bool allowed(const Problem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
-  const Options& o = problem.options;
-  if (o.mask.given() && load_at(o.mask, b, h, i, j) == 0.0) return false;
-  return !(o.bias.given() && load_at(o.bias, b, h, i, j) == -INFINITY);
+// One row of one head of one entry.
+struct RowIndex {
+  std::int64_t e = 0, h = 0, i = 0;
+};
+
+// Where the table has the bias of key j for query i of an entry.
+inline std::int64_t distance_at(const Problem& problem, const Entry& entry, std::int64_t i, std::int64_t j) {
+  const std::int64_t radius = problem.options.relative_bias.shape[1] / 2;
+  return std::clamp(j - i - entry.diagonal, -radius, radius) + radius;
 }
 
-// The bias of key j for query i. Kernels keep scores in units of log 2, where a finite bias stays finite: beyond what
+// Whether a block mask leaves key j to query i, both counted in the tensors' rows.
+inline bool listed(const BlockMask& mask, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
+  const std::int64_t rows = mask.tiles.shape[1], keys = mask.tiles.shape[2];
+  b = mask.offsets.shape[0] == 1 ? 0 : b;
+  h = mask.offsets.shape[1] == 1 ? 0 : h;
+  const auto end = static_cast<std::int64_t>(load_at(mask.offsets, b, h, i / rows + 1));
+  for (auto at = static_cast<std::int64_t>(load_at(mask.offsets, b, h, i / rows)); at < end; ++at) {
+    if (static_cast<std::int64_t>(load_at(mask.blocks, at, 0)) != j / keys) continue;
+    const auto tile = static_cast<std::int64_t>(load_at(mask.blocks, at, 1));
+    return tile < 0 || load_at(mask.tiles, tile, i % rows, j % keys) != 0.0;
+  }
+  return false;
+}
+
+// Whether masks and biases leave key j to query i, both counted from the entry's first.
+inline bool allowed(const Problem& problem, const Entry& entry, std::int64_t h, std::int64_t i, std::int64_t j) {
+  const Options& o = problem.options;
+  const std::int64_t b = entry.batch, iq = entry.q_begin + i, jk = entry.k_begin + j;
+  if (o.mask.given() && load_at(o.mask, b, h, iq, jk) == 0.0) return false;
+  if (o.block_mask != nullptr && !listed(*o.block_mask, b, h, iq, jk)) return false;
+  if (o.relative_bias.given() && load_at(o.relative_bias, h, distance_at(problem, entry, i, j)) == -INFINITY) {
+    return false;
+  }
+  return !(o.bias.given() && load_at(o.bias, b, h, iq, jk) == -INFINITY);
+}
+
+// A bias as it counts. Kernels keep scores in units of log 2, where a finite bias stays finite: beyond what
 // the accumulation type can hold there, ±2.36e38 in f32, it is clamped.
-inline double bias_at(const Problem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
-  const double bias = load_at(problem.options.bias, b, h, i, j);
+inline double bounded_bias(const Problem& problem, double bias) {
   const double most = accumulation_dtype(problem.dtype) == DType::f64 ? std::numeric_limits<double>::max()
                                                                       : std::numeric_limits<float>::max();
   constexpr double kLn2 = 0.693147180559945309417;
   return std::isinf(bias) ? bias : std::clamp(bias, -most * kLn2, most * kLn2);
 }
 
-// One row of one head of one entry.
-struct RowIndex {
-  std::int64_t e = 0, h = 0, i = 0;
-};
+// The bias and the bias by distance of key j for query i, both counted from the entry's first.
+inline double bias_at(const Problem& problem, const Entry& entry, std::int64_t h, std::int64_t i, std::int64_t j) {
+  const Options& o = problem.options;
+  double sum = 0.0;
+  if (o.bias.given()) {
+    sum += bounded_bias(problem, load_at(o.bias, entry.batch, h, entry.q_begin + i, entry.k_begin + j));
+  }
+  if (o.relative_bias.given()) {
+    sum += bounded_bias(problem, load_at(o.relative_bias, h, distance_at(problem, entry, i, j)));
+  }
+  return sum;
+}
 
 // The row at `index`; q (d_k) and k (k_len, d_k) as float64. Pass numbers are those of backward.cc.
 inline void compute_row(const Problem& problem, const RowIndex& index, const double* q, const double* k, Row& row) {
@@ -94,8 +131,7 @@ inline void compute_row(const Problem& problem, const RowIndex& index, const dou
   bool nan = false;
   const KeyRange keys = problem.sequences.key_range(entry, i);
   for (std::int64_t j = keys.begin; j < keys.end; ++j) {
-    const std::int64_t jk = entry.k_begin + j;
-    if (!allowed(problem, b, h, iq, jk)) continue;
+    if (!allowed(problem, entry, h, i, j)) continue;
     double dot = 0.0;
     for (std::int64_t c = 0; c < d; ++c) dot += q[c] * k[j * d + c];
     double s = row.scale * dot;
@@ -106,7 +142,7 @@ inline void compute_row(const Problem& problem, const RowIndex& index, const dou
       row.slope[j] = 1.0 - t * t;
       row.bend[j] = -2.0 * t * row.slope[j] / *o.softcap;
     }
-    if (o.bias.given()) s += bias_at(problem, b, h, iq, jk);
+    s += bias_at(problem, entry, h, i, j);
     if (o.alibi.given()) s -= alibi * static_cast<double>(std::abs(at - j));
     row.visible[j] = 1;
     row.dot[j] = dot;

@@ -81,6 +81,9 @@ Options own_options(const Link& link, const Sharding& s, const TensorView& q, co
   if (o.query != 0 || o.key != 0 || o.n_q != 0 || o.n_k != 0) {
     refuse("origin: expected none, as the sharding says where rows stand, got query ", o.query, ", key ", o.key);
   }
+  if (options.block_mask != nullptr) refuse("block_mask: expected none, as tiles cannot be sharded, got one");
+  if (options.relative_bias.given()) refuse("relative_bias: expected none over many processes, got one");
+  if (!options.k_starts.empty()) refuse("k_starts: expected none over many processes, got ", options.k_starts.size());
   for (const ListView* list : {&options.q_lengths, &options.k_lengths, &options.q_offsets, &options.k_offsets}) {
     if (list->device != Device{}) refuse("lengths and offsets: expected on the CPU, got ", text_of(list->device));
   }

@@ -220,7 +220,7 @@ struct CBackward : Backward {
       const keel_backward_inputs from{sizeof(from), to_c(in.q),   to_c(in.k),    to_c(in.v),
                                       to_c(in.out), to_c(in.lse), to_c(in.dout), to_c(in.dlse)};
       const keel_gradients to{sizeof(to),    to_c(g.dq),     to_c(g.dk),     to_c(g.dv),
-                              to_c(g.dbias), to_c(g.dscale), to_c(g.dsinks), 0};
+                              to_c(g.dbias), to_c(g.dscale), to_c(g.dsinks), 0, {}};
       keel_options o;
       KEEL_INIT(&o);
       o.bias = to_c(options().bias);

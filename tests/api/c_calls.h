@@ -62,7 +62,8 @@ struct CBackward {
                               tensor(more[3].data(), kScoreShape),
                               rows(more[4].data()),
                               heads(more[5].data()),
-                              /*accumulate=*/0};
+                              /*accumulate=*/0,
+                              {}};
   keel_options options;
   bool no_inputs = false, no_gradients = false;
 

@@ -17,8 +17,10 @@ class Remembers final : public Backend {
   std::string refusal(const Problem&) const override { return ""; }
   std::string refusal(const BackwardProblem&) const override { return ""; }
   std::string refusal(const MergeProblem&) const override { return ""; }
+  std::string refusal(const TangentProblem&) const override { return ""; }
   void plan(const Problem&, const Planning&, Plan& plan) const override { plan.emplace<Nothing>(); }
   void plan(const BackwardProblem&, const Planning&, Plan& plan) const override { plan.emplace<Nothing>(); }
+  void plan(const TangentProblem&, const Planning&, Plan& plan) const override { plan.emplace<Nothing>(); }
   void plan(const MergeProblem& problem, const Planning&, Plan& plan) const override {
     stream = problem.stream;
     plan.emplace<Nothing>();

@@ -45,11 +45,13 @@ class Array {
   MutableRowView rows() const {
     return {first_, dtype_, {shape_[0], shape_[1], shape_[2]}, {strides_[0], strides_[1], strides_[2]}};
   }
+  MutableTableView table() const { return {first_, dtype_, {shape_[0], shape_[1]}, {strides_[0], strides_[1]}}; }
   MutableHeadView heads() const { return {first_, dtype_, {shape_[0]}, {strides_[0]}}; }
 
   // The views, or ones that are not given where the array does not exist.
   MutableTensorView tensor_or_none() const { return exists() ? tensor() : MutableTensorView{}; }
   MutableRowView rows_or_none() const { return exists() ? rows() : MutableRowView{}; }
+  MutableTableView table_or_none() const { return exists() ? table() : MutableTableView{}; }
   MutableHeadView heads_or_none() const { return exists() ? heads() : MutableHeadView{}; }
 
   // Calls set(value, b, h, n, d) → new value for each element; dimensions of stride 0 are visited once.

@@ -28,6 +28,11 @@ const char* name_of(Values x) {
   return names[static_cast<int>(x)];
 }
 
+const char* name_of(BlockKind x) {
+  constexpr const char* names[] = {"none", "random", "documents", "strided"};
+  return names[static_cast<int>(x)];
+}
+
 std::string text_of(const Broadcast& x) {
   std::string text;
   if (x.b) text += 'b';
@@ -65,15 +70,23 @@ std::string describe(const Case& c) {
     if (has_bias_low(c)) text << c.bias_low << " ";
     text << text_of(c.bias_broadcast);
   }
+  if (c.blocks != BlockKind::none) {
+    text << ", blocks " << name_of(c.blocks) << " " << c.block_rows << "x" << c.block_keys << " "
+         << text_of(c.block_broadcast);
+  }
   if (c.causal != Causal::none) text << ", causal " << (c.causal == Causal::top_left ? "top_left" : "bottom_right");
   if (c.window.left != Window::kUnbounded || c.window.right != Window::kUnbounded) {
     text << ", window " << text_of_bound(c.window.left) << "," << text_of_bound(c.window.right);
   }
   if (!c.q_lengths.empty()) text << ", q_lengths " << text_of(c.q_lengths);
   if (!c.k_lengths.empty()) text << ", k_lengths " << text_of(c.k_lengths);
+  if (!c.k_starts.empty()) text << ", k_starts " << text_of(c.k_starts);
   if (!c.q_offsets.empty()) text << ", q_offsets " << text_of(c.q_offsets);
   if (!c.k_offsets.empty()) text << ", k_offsets " << text_of(c.k_offsets);
   if (c.alibi) text << ", alibi";
+  if (c.relative_radius >= 0) {
+    text << ", relative_bias of radius " << c.relative_radius << (c.relative_shared ? " shared by heads" : "");
+  }
   if (c.sinks) text << ", sinks";
   if (c.dropout != 0.0) text << ", dropout " << c.dropout << " seed " << c.dropout_seed;
   text << ", outputs" << (c.lse ? " lse" : "") << (c.statistics ? " statistics" : "") << (c.heads ? " heads" : "")

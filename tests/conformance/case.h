@@ -46,6 +46,13 @@ enum class BiasKind {
   right_padding,  // the last keys, likewise
 };
 
+enum class BlockKind {
+  none,
+  random,     // tiles drawn to be hidden, full, or of random pairs
+  documents,  // rows and keys belong to documents of random lengths, and see their own up to the diagonal
+  strided     // every third tile
+};
+
 inline constexpr double kLowest = std::numeric_limits<double>::lowest();
 
 enum class Values {
@@ -85,10 +92,15 @@ struct Case {
   bool bias_f32 = false;        // else q's dtype
   double bias_low = -INFINITY;  // or a number, at least the lowest of the bias's dtype: kLowest
   Broadcast bias_broadcast;
+  BlockKind blocks = BlockKind::none;
+  std::int64_t block_rows = 16, block_keys = 16;  // of a tile
+  Broadcast block_broadcast;                      // over B and H
   Causal causal = Causal::none;
   Window window;
-  std::vector<std::int64_t> q_lengths, k_lengths, q_offsets, k_offsets;
+  std::vector<std::int64_t> q_lengths, k_lengths, q_offsets, k_offsets, k_starts;
   bool alibi = false;
+  std::int64_t relative_radius = -1;  // of a bias by distance; −1: none
+  bool relative_shared = false;       // by all heads
   bool sinks = false;
   double dropout = 0.0;
   std::uint64_t dropout_seed = 0;
@@ -121,6 +133,14 @@ inline bool hides_by_number(const Case& c) {
 inline bool lse_tells_weights(const Case& c) {
   return c.values != Values::extreme && c.values != Values::overflowing && c.values != Values::inf_visible &&
          c.bias != BiasKind::plus_inf && !hides_by_number(c);
+}
+
+// The same case without what only the CPU serves.
+inline Case for_any_backend(Case c) {
+  c.k_starts.clear();
+  c.blocks = BlockKind::none;
+  c.relative_radius = -1;
+  return c;
 }
 
 // Every field that differs from the default, for failure messages.

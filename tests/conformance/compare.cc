@@ -321,6 +321,7 @@ std::string backward_mismatch(const Instance& instance, const Backward& run) {
   compare("dv", m.dv, &ExpectedGradients::dv, &GradientMagnitudes::dv, &seen.keys);
   compare("dbias", m.dbias, &ExpectedGradients::dbias, &GradientMagnitudes::dbias, nullptr, /*reduced=*/true);
   compare("dscale", m.dscale, &ExpectedGradients::dscale, &GradientMagnitudes::dscale, nullptr);
+  compare("drelative_bias", m.drelative, &ExpectedGradients::drelative, &GradientMagnitudes::drelative, nullptr);
   compare("dsinks", m.dsinks, &ExpectedGradients::dsinks, &GradientMagnitudes::dsinks, nullptr);
   return text;
 }

@@ -151,6 +151,7 @@ struct Check {
     input("v", instance.v(), g.dv);
     input("bias", instance.options().bias, g.dbias);
     input("sinks", instance.options().sinks, g.dsinks);
+    input("relative_bias", instance.options().relative_bias, g.drelative);
     if (instance.options().scale_tensor.given()) {
       input("scale_tensor", instance.options().scale_tensor, g.dscale);
     } else {

@@ -95,6 +95,7 @@ ExpectedGradients compute_expected_gradients(const Instance& instance) {
   if (typed.dbias.exists()) e.dbias = Dense(read_sum(typed.dbias.tensor()).shape);
   e.dscale = Dense(typed.dscale.shape());
   if (typed.dsinks.exists()) e.dsinks = Dense(typed.dsinks.shape());
+  if (typed.drelative.exists()) e.drelative = Dense(typed.drelative.shape());
   if (!p.forward.has_pairs()) return e;
   g.dq = summing_view(e.dq, g.dq);
   g.dk = summing_view(e.dk, g.dk);
@@ -102,6 +103,7 @@ ExpectedGradients compute_expected_gradients(const Instance& instance) {
   if (g.dbias.given()) g.dbias = summing_view(e.dbias, g.dbias);
   g.dscale = summing_view(e.dscale, g.dscale);
   if (g.dsinks.given()) g.dsinks = summing_view(e.dsinks, g.dsinks);
+  if (g.drelative_bias.given()) g.drelative_bias = summing_view(e.drelative, g.drelative_bias);
   reference::attention_backward(p);
   return e;
 }

@@ -13,9 +13,9 @@ struct Expected {
   std::vector<HeadStatistics> heads;
 };
 
-// Shapes are those of GradientMemory, summed dimensions having size 1; dbias and dsinks are empty where not asked for.
+// Shapes are those of GradientMemory, summed dimensions having size 1; dbias, dsinks and drelative are empty where not asked for.
 struct ExpectedGradients {
-  Dense dq, dk, dv, dbias, dscale, dsinks;
+  Dense dq, dk, dv, dbias, dscale, dsinks, drelative;
 };
 
 Expected compute_expected(const Instance& instance);

@@ -125,6 +125,30 @@ Factor bias_factor() {
            {"lowest_on_the_right", low(BiasKind::right_padding, {.h = true, .q = true, .by_stride = true})}}};
 }
 
+Factor block_factor() {
+  const auto blocks = [](BlockKind kind, std::int64_t rows, std::int64_t keys, Broadcast broadcast) {
+    return [=](Case& c) { c.blocks = kind, c.block_rows = rows, c.block_keys = keys, c.block_broadcast = broadcast; };
+  };
+  return {"block_mask",
+          {{"none", [](Case&) {}},
+           {"random", blocks(BlockKind::random, 4, 8, {})},
+           {"over_all", blocks(BlockKind::random, 5, 3, {.b = true, .h = true})},
+           {"documents", blocks(BlockKind::documents, 16, 16, {.h = true})},
+           {"strided", blocks(BlockKind::strided, 3, 11, {.b = true})}}};
+}
+
+Factor relative_factor() {
+  const auto table = [](std::int64_t radius, bool shared) {
+    return [=](Case& c) { c.relative_radius = radius, c.relative_shared = shared; };
+  };
+  return {"relative_bias",
+          {{"none", [](Case&) {}},
+           {"per_head", table(5, false)},
+           {"shared", table(3, true)},
+           {"wide", table(80, false)},
+           {"one", table(0, false)}}};
+}
+
 Factor causal_factor() {
   return {"causal",
           {{"none", [](Case&) {}},
@@ -150,6 +174,8 @@ Factor sequence_factor() {
             [](Case& c) {
               c.batch = 4, c.q_lengths = lengths(c.batch, c.n_q, 1), c.k_lengths = lengths(c.batch, c.n_k, 2);
             }},
+           {"k_starts",
+            [](Case& c) { c.batch = 3, c.k_starts = {c.n_k / 3, c.n_k, 0}, c.k_lengths = {c.n_k, c.n_k, c.n_k / 2}; }},
            {"packed", [](Case& c) { c.batch = 1, c.q_offsets = offsets(c.n_q, 1), c.k_offsets = offsets(c.n_k, 2); }}}};
 }
 
@@ -203,6 +229,8 @@ const std::vector<Factor>& factors() {
                                            softcap_factor(),
                                            mask_factor(),
                                            bias_factor(),
+                                           block_factor(),
+                                           relative_factor(),
                                            causal_factor(),
                                            window_factor(),
                                            sequence_factor(),

@@ -16,7 +16,7 @@ namespace {
 using Shape4 = std::array<std::int64_t, 4>;
 using Shape3 = std::array<std::int64_t, 3>;
 
-enum Stream : std::uint64_t { kQ = 1, kK, kV, kScale, kMask, kBias, kSinks, kDout, kDlse, kPadding };
+enum Stream : std::uint64_t { kQ = 1, kK, kV, kScale, kMask, kBias, kSinks, kDout, kDlse, kPadding, kBlocks, kRelative };
 
 Shape4 strides_of(Storage storage, const Shape4& shape) {
   const auto [b, h, n, d] = shape;
@@ -167,6 +167,8 @@ void Instance::make_options() {
   o.softcap = c.softcap;
   make_mask();
   make_bias();
+  make_blocks();
+  make_relative_bias();
   o.causal = c.causal;
   o.window = c.window;
   const auto place = [&](const std::vector<std::int64_t>& from, Items<std::int64_t>& to) {
@@ -177,6 +179,7 @@ void Instance::make_options() {
   };
   o.q_lengths = place(c.q_lengths, q_lengths_);
   o.k_lengths = place(c.k_lengths, k_lengths_);
+  o.k_starts = place(c.k_starts, k_starts_);
   o.q_offsets = place(c.q_offsets, q_offsets_);
   o.k_offsets = place(c.k_offsets, k_offsets_);
   if (c.alibi) {
@@ -236,6 +239,49 @@ void Instance::make_bias() {
     return value;
   });
   options_.bias = bias_.tensor();
+}
+
+void Instance::make_blocks() {
+  const Case& c = case_;
+  if (c.blocks == BlockKind::none) return;
+  std::vector<std::int64_t> documents;  // of positions
+  Generator random(c.seed, kBlocks);
+  for (std::int64_t i = 0, id = 0; i < std::max(c.n_q, c.n_k); ++i) {
+    documents.push_back(id);
+    if (random.chance(0.03)) id = random.chance(0.2) ? 0 : id + 1;  // the first goes on later
+  }
+  const auto visible = [&](std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
+    const std::int64_t x = i / c.block_rows, y = j / c.block_keys;
+    if (c.blocks == BlockKind::strided) return (x + y + h) % 3 == 0;
+    if (c.blocks == BlockKind::documents) {
+      return j <= i && documents[static_cast<std::size_t>(i)] == documents[static_cast<std::size_t>(j)];
+    }
+    const std::int64_t tile = ((b * c.q_heads + h) * c.n_q + x) * c.n_k + y;
+    const std::int64_t kind = Generator(c.seed, static_cast<std::uint64_t>(100 + tile)).integer(0, 2);
+    return kind == 1 || (kind == 2 && Generator(c.seed ^ static_cast<std::uint64_t>(tile),
+                                                static_cast<std::uint64_t>(i * c.n_k + j))
+                                          .chance(0.6));
+  };
+  const std::int64_t batch = c.block_broadcast.b ? 1 : c.batch, heads = c.block_broadcast.h ? 1 : c.q_heads;
+  blocks_ = Blocks({{batch, heads, c.n_q, c.n_k}, c.block_rows, c.block_keys, c.k == Storage::transposed}, visible,
+                   placement_);
+  options_.block_mask = blocks_.mask();
+}
+
+void Instance::make_relative_bias() {
+  const Case& c = case_;
+  if (c.relative_radius < 0) return;
+  const std::int64_t heads = c.relative_shared ? 1 : c.q_heads, distances = 2 * c.relative_radius + 1;
+  std::array<std::int64_t, 2> strides = {distances + 2, 1};
+  if (c.k == Storage::transposed) strides = {1, heads};
+  relative_ = Array::with_strides<2>(c.bias_f32 ? DType::f32 : c.dtype, {heads, distances}, strides, Array::kNan,
+                                     placement_);
+  Generator random(c.seed, kRelative);
+  relative_.fill([&](std::int64_t, std::int64_t at, auto...) -> double {
+    const double value = random.normal();
+    return c.bias == BiasKind::minus_inf && at % 7 == 3 ? -INFINITY : value;
+  });
+  options_.relative_bias = relative_.table();
 }
 
 void Instance::plant_specials() {
@@ -373,6 +419,9 @@ GradientMemory Instance::gradient_memory() const {
   }
   const Shape3 scale = options_.scale_tensor.given() ? options_.scale_tensor.shape : Shape3{1, 1, 1};
   m.dscale = Array::of_shape<3>(side, scale, Array::kMark, placement_);
+  if (options_.relative_bias.given()) {
+    m.drelative = Array::of_shape<2>(options_.relative_bias.dtype, options_.relative_bias.shape, Array::kMark, placement_);
+  }
   if (options_.sinks.given()) m.dsinks = Array::of_shape<1>(side, {c.q_heads}, Array::kMark, placement_);
   return m;
 }
@@ -383,12 +432,14 @@ Gradients GradientMemory::gradients() const {
           .dv = dv.tensor(),
           .dbias = dbias.tensor_or_none(),
           .dscale = dscale.rows(),
-          .dsinks = dsinks.heads_or_none()};
+          .dsinks = dsinks.heads_or_none(),
+          .drelative_bias = drelative.table_or_none()};
 }
 
 std::string GradientMemory::outside_writes() const {
   const std::pair<const char*, const Array*> all[] = {{"dq", &dq},       {"dk", &dk},         {"dv", &dv},
-                                                      {"dbias", &dbias}, {"dscale", &dscale}, {"dsinks", &dsinks}};
+                                                      {"dbias", &dbias}, {"dscale", &dscale}, {"dsinks", &dsinks},
+                                                      {"drelative_bias", &drelative}};
   for (const auto& [name, array] : all) {
     if (!array->exists()) continue;
     if (const std::string found = array->outside_writes(); !found.empty()) return std::string(name) + ": " + found;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "conformance/array.h"
+#include "conformance/blocks.h"
 #include "conformance/case.h"
 
 namespace keel::conformance {
@@ -24,7 +25,7 @@ struct ForwardMemory {
 
 // Memory for all gradients of a case.
 struct GradientMemory {
-  Array dq, dk, dv, dbias, dscale, dsinks;
+  Array dq, dk, dv, dbias, dscale, dsinks, drelative;
 
   Gradients gradients() const;
   std::string outside_writes() const;
@@ -61,14 +62,17 @@ class Instance {
   void make_options();
   void make_mask();
   void make_bias();
+  void make_blocks();
+  void make_relative_bias();
   void plant_specials();
   void hide_nans();
   void make_backward_inputs() const;
 
   Case case_;
   Placement placement_;
-  Array q_array_, k_array_, v_array_, scale_, mask_, bias_, alibi_, sinks_;
-  Items<std::int64_t> q_lengths_, k_lengths_, q_offsets_, k_offsets_;
+  Array q_array_, k_array_, v_array_, scale_, mask_, bias_, alibi_, sinks_, relative_;
+  Blocks blocks_;
+  Items<std::int64_t> q_lengths_, k_lengths_, q_offsets_, k_offsets_, k_starts_;
   MutableTensorView q_, k_, v_;
   Options options_;
   mutable Array forward_out_, forward_lse_, dout_, dlse_;

@@ -28,7 +28,6 @@ void for_rows(const Problem& p, Visit visit) {
       const auto k = reference::head_rows(p.k, entry.batch, p.kv_head(h), entry.k_begin, entry.k_len);
       for (std::int64_t i = 0; i < entry.q_rows; ++i) {
         const double* const qi = q.data() + i * p.d_k;
-        const std::int64_t iq = entry.q_begin + i;
         reference::compute_row(p, {e, h, i}, qi, k.data(), row);
         if (row.count == 0) continue;
         sized.dot_size.assign(row.p.size(), 0.0);
@@ -45,7 +44,7 @@ void for_rows(const Problem& p, Visit visit) {
           if (o.alibi.given()) {
             size += std::fabs(load_at(o.alibi, h)) * static_cast<double>(std::abs(i + entry.diagonal - j));
           }
-          const double bias = o.bias.given() ? reference::bias_at(p, entry.batch, h, iq, entry.k_begin + j) : 0.0;
+          const double bias = reference::bias_at(p, entry, h, i, j);
           size =
               bias <= kMaskedScore ? 0.0 : size + std::fabs(bias);  // no dtype shows the other terms beside such a bias
           sized.score_size[j] = size;
@@ -111,7 +110,8 @@ GradientMagnitudes compute_gradient_magnitudes(const Instance& instance) {
   const Problem p = problem_of(instance, memory);
   const BackwardInputs in = instance.backward_inputs();
   const ExpectedGradients& e = instance.expected_gradients();
-  GradientMagnitudes m{like(e.dq), like(e.dk), like(e.dv), like(e.dbias), like(e.dscale), like(e.dsinks)};
+  GradientMagnitudes m{like(e.dq), like(e.dk), like(e.dv), like(e.dbias), like(e.dscale), like(e.dsinks),
+                       like(e.drelative)};
   std::vector<double> dp;
   for_rows(p, [&](const Entry& entry, std::int64_t h, std::int64_t i, const SizedRow& sized) {
     const reference::Row& row = sized.row;
@@ -135,6 +135,9 @@ GradientMagnitudes compute_gradient_magnitudes(const Instance& instance) {
       const double ds = row.p[j] * (dp[j] + D + dlse);
       const double factor = 1.0 + sized.score_size[j] + sized.mean;
       add(m.dbias, ds, factor, b, h, iq, jk);
+      if (p.options.relative_bias.given()) {
+        add(m.drelative, ds, factor, h, reference::distance_at(p, entry, i, j));
+      }
       const double dx = ds * (row.slope[j] + (p.options.softcap ? 1.0 : 0.0));  // 1 − tanh² is rounded near 1
       add(m.dscale, dx * sized.dot_size[j], factor, b, h, iq);
       for (std::int64_t c = 0; c < p.d_k; ++c) {

@@ -19,7 +19,7 @@ struct ForwardMagnitudes {
   Dense score, counted;  // (B, H_q, N_q): the largest a_j of the keys that lse and entropy, or the moments, are over
 };
 struct GradientMagnitudes {
-  Magnitude dq, dk, dv, dbias, dscale, dsinks;
+  Magnitude dq, dk, dv, dbias, dscale, dsinks, drelative;
 };
 
 ForwardMagnitudes compute_magnitudes(const Instance& instance);

@@ -13,17 +13,16 @@ double rounded(double x, DType dtype) {
 }
 
 // Scores to weights of one row, all rounded on the way. `row` is the oracle's and gets its s and p replaced.
-void round_row(const Problem& p, std::int64_t b, std::int64_t h, std::int64_t iq, std::int64_t at, const Entry& entry,
-               reference::Row& row) {
+void round_row(const Problem& p, const Entry& entry, std::int64_t h, std::int64_t i, reference::Row& row) {
   const Options& o = p.options;
   const auto R = [&](double x) { return rounded(x, p.dtype); };
+  const std::int64_t at = i + entry.diagonal;
   double top = row.sink;
   for (std::size_t j = 0; j < row.s.size(); ++j) {
     if (!row.visible[j]) continue;
-    const auto jk = entry.k_begin + static_cast<std::int64_t>(j);
     double s = R(row.scale * R(row.dot[j]));
     if (o.softcap) s = R(*o.softcap * R(std::tanh(R(s / *o.softcap))));
-    if (o.bias.given()) s = R(s + reference::bias_at(p, b, h, iq, jk));
+    s = R(s + reference::bias_at(p, entry, h, i, static_cast<std::int64_t>(j)));
     if (o.alibi.given()) s = R(s - load_at(o.alibi, h) * static_cast<double>(std::abs(at - static_cast<int64_t>(j))));
     row.s[j] = s;
     top = std::max(top, s);
@@ -50,7 +49,7 @@ void for_rows(const Problem& p, Visit visit) {
       for (std::int64_t i = 0; i < entry.q_rows; ++i) {
         reference::compute_row(p, {e, h, i}, q.data() + i * p.d_k, k.data(), row);
         if (row.count == 0) continue;
-        round_row(p, entry.batch, h, entry.q_begin + i, i + entry.diagonal, entry, row);
+        round_row(p, entry, h, i, row);
         visit(entry, h, i, row);
       }
     }
@@ -97,7 +96,7 @@ ExpectedGradients compute_naive16_gradients(const Instance& instance) {
   const Problem p = problem_of(instance, memory);
   const BackwardInputs in = instance.backward_inputs();
   ExpectedGradients g = instance.expected_gradients();  // for the shapes
-  for (Dense* x : {&g.dq, &g.dk, &g.dv, &g.dbias, &g.dscale, &g.dsinks}) x->values.assign(x->values.size(), 0.0);
+  for (Dense* x : {&g.dq, &g.dk, &g.dv, &g.dbias, &g.dscale, &g.dsinks, &g.drelative}) x->values.assign(x->values.size(), 0.0);
   const auto R = [&](double x) { return rounded(x, p.dtype); };
   std::vector<double> dp;
   for_rows(p, [&](const Entry& entry, std::int64_t h, std::int64_t i, const reference::Row& row) {
@@ -122,6 +121,7 @@ ExpectedGradients compute_naive16_gradients(const Instance& instance) {
       if (!row.visible[j]) continue;
       const double ds = R(row.p[j] * (dp[j] - D + dlse));
       add(g.dbias, ds, b, h, iq, entry.k_begin + j);
+      if (p.options.relative_bias.given()) add(g.drelative, ds, h, reference::distance_at(p, entry, i, j), 0);
       const double dx = R(ds * R(row.slope[j]));
       add(g.dscale, R(dx * R(row.dot[j])), b, h, iq);
       const double dy = R(dx * row.scale);
@@ -131,7 +131,7 @@ ExpectedGradients compute_naive16_gradients(const Instance& instance) {
       }
     }
   });
-  for (Dense* x : {&g.dq, &g.dk, &g.dv, &g.dbias}) round_all(*x, p.dtype);
+  for (Dense* x : {&g.dq, &g.dk, &g.dv, &g.dbias, &g.drelative}) round_all(*x, p.dtype);
   return g;
 }
 

@@ -124,6 +124,19 @@ void choose_options(Generator& random, Case& c) {
   c.dropout_seed = random.next();
 }
 
+// From a stream of its own, which leaves the other choices of a seed alone.
+void choose_more(Generator& random, Case& c) {
+  constexpr BlockKind kinds[] = {BlockKind::random, BlockKind::documents, BlockKind::documents, BlockKind::strided};
+  constexpr std::int64_t sizes[] = {16, 32, 64, 128};
+  if (random.chance(0.25)) c.blocks = random.pick(kinds);
+  c.block_rows = random.chance(0.5) ? random.pick(sizes) : random.integer(1, 70);
+  c.block_keys = random.chance(0.5) ? random.pick(sizes) : random.integer(1, 140);
+  c.block_broadcast = {.b = random.chance(0.5), .h = random.chance(0.7)};
+  if (random.chance(0.2)) c.relative_radius = random.integer(0, random.chance(0.5) ? 8 : 200);
+  c.relative_shared = random.chance(0.3);
+  if (c.q_offsets.empty() && random.chance(0.15)) c.k_starts = random_lengths(random, c.batch, c.n_k);
+}
+
 void choose_values_and_outputs(Generator& random, Case& c) {
   constexpr Values special[] = {Values::flat,       Values::huge,        Values::extreme,    Values::overflowing,
                                 Values::nan_hidden, Values::nan_visible, Values::inf_visible};
@@ -146,6 +159,8 @@ Case drawn_case(Generator& random, std::uint64_t seed, std::int64_t work) {
   choose_sequences(random, c);
   choose_options(random, c);
   choose_values_and_outputs(random, c);
+  Generator other(seed, 0xB10C);
+  choose_more(other, c);
   return c;
 }
 
@@ -210,7 +225,7 @@ Case random_case_for_matrix_units(std::uint64_t seed, std::int64_t work) {
       (c.n_q > c.n_k / 4 ? c.n_q : c.n_k) /= 2;
     }
   }
-  c.q_lengths.clear(), c.k_lengths.clear(), c.q_offsets.clear(), c.k_offsets.clear();
+  c.q_lengths.clear(), c.k_lengths.clear(), c.q_offsets.clear(), c.k_offsets.clear(), c.k_starts.clear();
   choose_sequences(random, c);
   constexpr Storage storages[] = {Storage::bhnd, Storage::bnhd, Storage::packed};
   c.q = c.k = c.v = c.out = random.pick(storages);

@@ -5,11 +5,13 @@
 #include <memory>
 #include <vector>
 
+#include "conformance/blocks.h"
 #include "conformance/dense.h"
 #include "conformance/generator.h"
 #include "conformance/merge.h"
 #include "core/element.h"
 #include "core/slice.h"
+#include "reference/row.h"
 
 namespace keel::conformance {
 namespace {
@@ -96,6 +98,18 @@ Options slice_of(const Options& options, const Cut& queries, const Cut& keys, st
   return o;
 }
 
+// The slice of a block mask, which belongs to the rows and keys that are there.
+Blocks blocks_of(const BlockMask* mask, const Cut& queries, const Cut& keys) {
+  if (mask == nullptr) return {};
+  const auto visible = [&](std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
+    return reference::listed(*mask, b, h, queries.begin + i, keys.begin + j);
+  };
+  const auto [batch, heads, _] = mask->offsets.shape;
+  return {{{batch, heads, queries.end - queries.begin, keys.end - keys.begin}, 8, 24, false},
+          visible,
+          Placement::aligned};
+}
+
 // A call whose out and row statistics are computed slice by slice.
 struct SlicedCall {
   const Forward& attend;
@@ -112,6 +126,8 @@ struct SlicedCall {
     std::vector<Part> parts;
     for (const Cut& keys : cuts(random, n_k)) {
       Options o = slice_of(options, queries, keys, n_q, n_k);
+      const Blocks blocks = blocks_of(options.block_mask, queries, keys);
+      o.block_mask = blocks.mask();
       o.sinks = {};
       parts.push_back(make_part(rows));
       attend(slice(q, 2, queries, n_q), slice(k, 2, keys, n_k), slice(v, 2, keys, n_k), parts.back().out, o,
@@ -164,6 +180,7 @@ Backward sliced_backward(std::uint64_t seed, const Backward& backward) {
                            .dbias = zeros(gradients.dbias),
                            .dscale = zeros(gradients.dscale),
                            .dsinks = zeros(gradients.dsinks),
+                           .drelative_bias = zeros(gradients.drelative_bias),
                            .accumulate = true};
     for (const Cut& queries : cuts(random, n_q)) {
       const auto rows = [&](const auto& x) { return slice(x, 2, queries, n_q); };
@@ -176,7 +193,11 @@ Backward sliced_backward(std::uint64_t seed, const Backward& backward) {
                        .dbias = slice(rows(all.dbias), 3, keys, n_k),
                        .dscale = rows(all.dscale),
                        .dsinks = first ? all.dsinks : MutableHeadView{},
+                       .drelative_bias = all.drelative_bias,
                        .accumulate = true};
+        Options o = slice_of(options, queries, keys, n_q, n_k);
+        const Blocks blocks = blocks_of(options.block_mask, queries, keys);
+        o.block_mask = blocks.mask();
         backward({.q = rows(in.q),
                   .k = columns(in.k),
                   .v = columns(in.v),
@@ -184,7 +205,7 @@ Backward sliced_backward(std::uint64_t seed, const Backward& backward) {
                   .lse = rows(in.lse),
                   .dout = rows(in.dout),
                   .dlse = rows(in.dlse)},
-                 g, slice_of(options, queries, keys, n_q, n_k));
+                 g, o);
         first = false;
       }
     }
@@ -195,6 +216,7 @@ Backward sliced_backward(std::uint64_t seed, const Backward& backward) {
     copy(all.dbias, gradients.dbias);
     copy(all.dscale, gradients.dscale);
     copy(all.dsinks, gradients.dsinks);
+    copy(all.drelative_bias, gradients.drelative_bias);
   };
 }
 

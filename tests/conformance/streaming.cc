@@ -53,9 +53,8 @@ void score_row(const Problem& p, const Copy<T>& q, const Copy<T>& k, const Entry
   const KeyRange range = p.sequences.key_range(entry, i);
   for (std::int64_t j = range.begin; j < range.end; ++j) {
     const std::int64_t jk = entry.k_begin + j;
-    if (o.mask.given() && load_at(o.mask, b, h, iq, jk) == 0.0) continue;
-    const T bias = o.bias.given() ? static_cast<T>(reference::bias_at(p, b, h, iq, jk)) : T{0};
-    if (bias == -std::numeric_limits<T>::infinity()) continue;
+    if (!reference::allowed(p, entry, h, i, j)) continue;
+    const auto bias = static_cast<T>(reference::bias_at(p, entry, h, i, j));
     const T *const qi = q.row(b, h, iq), *const kj = k.row(b, p.kv_head(h), jk);
     T dot = 0;
     for (std::int64_t c = 0; c < p.d_k; ++c) dot += qi[c] * kj[c];
@@ -184,7 +183,7 @@ void forward(Problem& p) {
       }
     }
   }
-  heads.reduce();
+  heads.reduce(1);
 }
 
 // Sums in T, one a place of the view.
@@ -230,6 +229,7 @@ void backward(const BackwardProblem& problem) {
   const Copy<T> q(p.q), k(p.k), v(p.v), out(p.out), dout(in.dout);
   Sum<T, 4> dq(g.dq), dk(g.dk), dv(g.dv), dbias(g.dbias);
   Sum<T, 3> dscale(g.dscale);
+  Sum<T, 2> drelative(g.drelative_bias);
   Sum<T, 1> dsinks(g.dsinks);
   const Dropout dropout(p.options.dropout, p.options.seed);
   Scores<T> x;
@@ -262,6 +262,7 @@ void backward(const BackwardProblem& problem) {
           }
           const T ds = weight * (z * dov - D + dlse), dx = ds * x.slope[n];
           dbias.add(ds, {b, h, iq, jk});
+          if (g.drelative_bias.given()) drelative.add(ds, {h, reference::distance_at(p, entry, i, x.keys[n])});
           dscale.add(dx * x.dot[n], {b, h, iq});
           for (std::int64_t c = 0; c < p.d_k; ++c) {
             dq.add(dx * x.scale * kj[c], {b, h, iq, c});
@@ -272,6 +273,7 @@ void backward(const BackwardProblem& problem) {
     }
   }
   dq.write(), dk.write(), dv.write(), dbias.write(), dscale.write(), dsinks.write();
+  drelative.write();
 }
 
 }  // namespace

@@ -189,6 +189,19 @@ void add_large(List& list) {
            [](Case& c) { c.bias = BiasKind::normal, c.mask = MaskKind::random; });
   list.add(sized("large_mask_of_whole_panels", DType::f64, {1, 2, 2, 70, 320, 16, 16}),
            [](Case& c) { c.mask = MaskKind::random, c.mask_broadcast = {.h = true}; });
+  for (const DType dtype : kFloats) {
+    list.add(sized("large_documents", dtype, {1, 4, 2, 300, 300, 24, 16}), [](Case& c) {
+      c.blocks = BlockKind::documents, c.block_rows = 64, c.block_keys = 64, c.block_broadcast = {.b = true, .h = true};
+      c.values = Values::nan_hidden;
+    });
+    list.add(sized("large_tiles", dtype, {1, 2, 1, 150, 700, 16, 16}), [](Case& c) {
+      c.blocks = BlockKind::random, c.block_rows = 32, c.block_keys = 48, c.causal = Causal::bottom_right;
+    });
+    list.add(sized("large_relative_bias", dtype, {2, 2, 2, 150, 700, 16, 16}),
+             [](Case& c) { c.relative_radius = 37, c.bias_f32 = true; });
+  }
+  list.add(sized("large_relative_bias_causal", DType::f32, {1, 4, 2, 500, 500, 32, 32}),
+           [](Case& c) { c.relative_radius = 128, c.causal = Causal::top_left, c.mask = MaskKind::random; });
   list.add(sized("large_sinks", DType::f64, {1, 2, 1, 200, 400, 16, 16}),
            [](Case& c) { c.sinks = true, c.alibi = true, c.scale = ScaleKind::per_query, c.dlse = true; });
   list.add(sized("large_huge_scores", DType::f32, {1, 1, 1, 200, 700, 64, 16}),

@@ -52,7 +52,7 @@ ExpectedTangents zeros(const TangentMemory& typed) {
   const auto shape_of = [](const Array& x) { return Dense(read_sum(x.tensor()).shape); };
   e.tout = shape_of(typed.tout), e.tlse = shape_of(typed.tlse);
   e.gradients = {shape_of(typed.of.dq), shape_of(typed.of.dk),     shape_of(typed.of.dv),
-                 {},                    shape_of(typed.of.dscale), {}};
+                 {},                    shape_of(typed.of.dscale), {}, {}};
   if (typed.of.dbias.exists()) e.gradients.dbias = shape_of(typed.of.dbias);
   if (typed.of.dsinks.exists()) e.gradients.dsinks = shape_of(typed.of.dsinks);
   return e;

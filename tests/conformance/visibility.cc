@@ -15,7 +15,7 @@ Visibility visibility_of(const Problem& p) {
         const KeyRange range = p.sequences.key_range(entry, i);
         for (std::int64_t j = range.begin; j < range.end; ++j) {
           const std::int64_t jk = entry.k_begin + j;
-          if (!reference::allowed(p, entry.batch, h, iq, jk)) continue;
+          if (!reference::allowed(p, entry, h, i, j)) continue;
           seen.rows[static_cast<std::size_t>((entry.batch * p.q_heads + h) * p.n_q + iq)] = 1;
           seen.keys[static_cast<std::size_t>((entry.batch * p.kv_heads + p.kv_head(h)) * p.n_k + jk)] = 1;
         }

@@ -124,6 +124,14 @@ TEST(Errors, OfLengthsAndOffsets) {
        }},
       {"[attention] k_lengths: expected one length per batch entry (2), got 1",
        [](F& f) { f.first = {1}, f.options.k_lengths = f.first; }},
+      {"[attention] k_starts: expected one length per batch entry (2), got 1",
+       [](F& f) { f.first = {1}, f.options.k_starts = f.first; }},
+      {"[attention] k_starts: expected lengths from 0 to 5, got 6",
+       [](F& f) {
+         f.first = {0, 6}, f.options.k_starts = f.first;
+       }},
+      {"[attention] k_starts: expected none with k_offsets, got 1",
+       [](F& f) { f.pack(), f.offsets = {1}, f.options.k_starts = f.offsets; }},
       {"[attention] q_lengths: expected lengths from 0 to 3, got 4",
        [](F& f) {
          f.first = {3, 4}, f.options.q_lengths = f.first;
@@ -221,6 +229,79 @@ TEST(Errors, OfTheMasks) {
        [](F& f) { f.options.window.left = -1; }},
       {"[attention] window.right: expected at least 0 (or kUnbounded), got -7",
        [](F& f) { f.options.window.right = -7; }},
+  });
+}
+
+// A call with a block mask, which works as it stands.
+struct Tiled : ForwardCall {
+  Tiled() { options.block_mask = &block_mask; }
+};
+
+TEST(Errors, OfABlockMask) {
+  using T = Tiled;
+  expect_messages<T>({
+      {"[attention] block_mask.offsets: expected dtype i64, got f32",
+       [](T& t) { t.block_mask.offsets.dtype = DType::f32; }},
+      {"[attention] block_mask.blocks: expected dtype i64, got bool",
+       [](T& t) { t.block_mask.blocks.dtype = DType::boolean; }},
+      {"[attention] block_mask.tiles: expected dtype bool, got f32",
+       [](T& t) { t.block_mask.tiles.dtype = DType::f32; }},
+      {"[attention] block_mask.offsets: expected a pointer to data of shape (1, 1, 3), got null",
+       [](T& t) { t.block_mask.offsets.data = nullptr; }},
+      {"[attention] block_mask.tiles: expected tiles of at least 1 row and 1 key, got shape (1, 2, 0)",
+       [](T& t) { t.block_mask.tiles.shape[2] = 0; }},
+      {"[attention] block_mask.blocks: expected shape (L, 2), got (3, 1)",
+       [](T& t) { t.block_mask.blocks.shape[1] = 1; }},
+      {"[attention] block_mask.offsets: expected shape (B, H_q, X + 1) = (2, 4, 3) with X = ⌈3/2⌉ blocks of queries, or "
+       "1 for B or H_q, got (1, 2, 3)",
+       [](T& t) { t.block_mask.offsets.shape[1] = 2, t.block_mask.offsets.strides[1] = 0; }},
+      {"[attention] block_mask.offsets: expected shape (B, H_q, X + 1) = (2, 4, 4) with X = ⌈3/1⌉ blocks of queries, or "
+       "1 for B or H_q, got (1, 1, 3)",
+       [](T& t) { t.block_mask.tiles.shape[1] = 1; }},
+      {"[attention] block_mask.offsets: expected non-decreasing offsets from 0 to 3, got -1 after 0",
+       [](T& t) { t.offsets[0] = -1; }},
+      {"[attention] block_mask.offsets: expected non-decreasing offsets from 0 to 3, got 4 after 1",
+       [](T& t) { t.offsets[2] = 4; }},
+      {"[attention] block_mask.offsets: expected non-decreasing offsets from 0 to 3, got 0 after 1",
+       [](T& t) { t.offsets[2] = 0; }},
+      {"[attention] block_mask.blocks: expected blocks of keys that ascend from 0 to 1, got -1 in entry 0",
+       [](T& t) { t.blocks[0] = -1; }},
+      {"[attention] block_mask.blocks: expected blocks of keys that ascend from 1 to 1, got 0 in entry 2",
+       [](T& t) { t.blocks[4] = 0; }},
+      {"[attention] block_mask.blocks: expected blocks of keys that ascend from 1 to 1, got 2 in entry 2",
+       [](T& t) { t.blocks[4] = 2; }},
+      {"[attention] block_mask.blocks: expected a tile from 0 to 0, or -1 for a full one, got -2 in entry 0",
+       [](T& t) { t.blocks[1] = -2; }},
+      {"[attention] block_mask.blocks: expected a tile from 0 to 0, or -1 for a full one, got 1 in entry 2",
+       [](T& t) { t.blocks[5] = 1; }},
+      {"[attention] out: expected its own memory, got memory that overlaps block_mask.tiles",
+       [](T& t) { t.block_mask.tiles.data = t.out.data; }},
+  });
+}
+
+TEST(Errors, OfARelativeBias) {
+  expect_messages<F>({
+      {"[attention] relative_bias: expected dtype f32, got i64",
+       [](F& f) { f.options.relative_bias = {f.more[0].data(), DType::i64, {4, 3}, {3, 1}}; }},
+      {"[attention] relative_bias: expected shape (4, 2R + 1) or (1, 2R + 1), one value per distance, got (4, 2)",
+       [](F& f) { f.options.relative_bias = table_view(f.more[0].data(), {4, 2}); }},
+      {"[attention] relative_bias: expected shape (4, 2R + 1) or (1, 2R + 1), one value per distance, got (2, 3)",
+       [](F& f) { f.options.relative_bias = table_view(f.more[0].data(), {2, 3}); }},
+  });
+  expect_messages<B>({
+      {"[attention_backward] drelative_bias: expected none without a relative_bias, got a view",
+       [](B& b) { b.gradients.drelative_bias = table_view(b.more.data(), {4, 3}); }},
+      {"[attention_backward] drelative_bias: expected shape (H_q, 2R + 1) = (4, 3), or 1 for H_q, and elements of their "
+       "own, got (4, 5) with strides (5, 1)",
+       [](B& b) {
+         b.options.relative_bias = table_view(b.bias_block.data(), {4, 3});
+         b.gradients.drelative_bias = table_view(b.more.data(), {4, 5});
+       }},
+      {"[attention_backward] drelative_bias: expected dtype f32, got bool",
+       [](B& b) {
+         b.options.relative_bias = table_view(b.bias_block.data(), {4, 3});
+         b.gradients.drelative_bias = {b.more.data(), DType::boolean, {4, 3}, {3, 1}};
+       }},
   });
 }
 
@@ -433,6 +514,8 @@ TEST(Errors, OfTheTangents) {
        [](J& j) { j.tangents.tk.shape[2] = 4; }},
       {"[attention_jvp] tv: expected a pointer to data of shape (2, 2, 5, 6), got null",
        [](J& j) { j.tangents.tv.data = nullptr; }},
+      {"[attention_jvp] relative_bias: expected none along tangents, got one",
+       [](J& j) { j.options.relative_bias = {j.inputs.q.data, DType::f32, {4, 3}, {3, 1}}; }},
       {"[attention_jvp] tbias: expected none without a bias, got a view", [](J& j) { j.options.bias = {}; }},
       {"[attention_jvp] tbias: expected dtype f32, got f16", [](J& j) { j.tangents.tbias.dtype = DType::f16; }},
       {"[attention_jvp] tbias: expected shape (B, H_q, N_q, N_k) = (2, 4, 3, 5), or 1 in any dimension, got "

@@ -41,6 +41,15 @@ struct ForwardCall {
   Outputs outputs;
   std::vector<std::int64_t> first, second;  // for lengths and offsets
 
+  // A block mask of tiles of 2 rows by 3 keys for all heads, one of them stored.
+  std::vector<std::int64_t> offsets = {0, 1, 3}, blocks = {0, -1, 0, -1, 1, 0};
+  std::vector<std::uint8_t> tiles = std::vector<std::uint8_t>(6, 1);
+  BlockMask block_mask = {.offsets = {offsets.data(), DType::i64, {1, 1, 3}, {3, 3, 1}},
+                          .blocks = {blocks.data(), DType::i64, {3, 2}, {2, 1}},
+                          .tiles = {tiles.data(), DType::boolean, {1, 2, 3}, {6, 3, 1}}};
+  ForwardCall() = default;
+  ForwardCall(const ForwardCall&) = delete;
+
   void operator()() const { attention(q, k, v, out, options, outputs); }
 
   // A packed call of batch 1 with three entries.
@@ -57,7 +66,7 @@ struct ForwardCall {
 };
 
 struct BackwardCall {
-  Block blocks[7], gradient_blocks[6], bias_block, sink_block;
+  Block blocks[7], gradient_blocks[6], bias_block, sink_block, more;
   BackwardInputs inputs = {.q = blocks[0].tensor(kQShape),
                            .k = blocks[1].tensor(kKShape),
                            .v = blocks[2].tensor(kVShape),

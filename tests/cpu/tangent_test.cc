@@ -39,7 +39,7 @@ conformance::DoubleBackward forced_double(const Forced& forced) {
 // own.
 void expect_on_every_target(const Case& c) {
   if (!conformance::has_tangents(c)) return;
-  const Instance instance(c);
+  const Instance instance(conformance::for_any_backend(c));
   const TangentCase x(instance);
   for (const std::int64_t target : machine().target_bits) {
     SCOPED_TRACE(hwy::TargetName(target));
@@ -90,7 +90,7 @@ TEST(Tangents, SameBitsForAnyNumberOfThreads) {
   int compared = 0;
   for (const Case& c : conformance::table()) {
     if (!conformance::has_tangents(c) || c.batch * c.n_q * c.n_k == 0) continue;
-    const Instance instance(c);
+    const Instance instance(conformance::for_any_backend(c));
     const TangentCase x(instance);
     const std::string expected = bytes_of(x, 1, {.tiles = {12, 64}, .split_keys = false, .share_small = true});
     for (const int threads : {2, 3, 7}) {
@@ -100,6 +100,29 @@ TEST(Tangents, SameBitsForAnyNumberOfThreads) {
     ++compared;
   }
   EXPECT_GE(compared, 50);
+}
+
+// The plan's memory for one head of n rows and keys, beyond inputs and outputs.
+std::int64_t workspace(std::int64_t n, bool is_double) {
+  const std::array<std::int64_t, 4> shape = {1, 1, n, 64};
+  const MutableTensorView x{nullptr, DType::f32, shape, contiguous_strides(shape)};
+  const MutableRowView rows{nullptr, DType::f32, {1, 1, n}, {n, n, 1}};
+  const Tangents tangents{.tq = x, .tk = x, .tv = x};
+  const BackwardInputs in{.q = x, .k = x, .v = x, .out = x, .lse = rows, .dout = x};
+  const TangentProblem problem =
+      is_double ? make_double_backward_problem(in, tangents, {.gradients = {.dq = x, .dk = x, .dv = x}, .ddout = x},
+                                               {.threads = 1}, Pointers::ignored)
+                : make_jvp_problem({.q = x, .k = x, .v = x, .out = x, .lse = rows}, tangents, {.tout = x},
+                                   {.threads = 1}, Pointers::ignored);
+  return make_plan(problem, backends(), {.resources = resources()}).workspace_bytes;
+}
+
+TEST(Tangents, MemoryGrowsWithTheLengthAndNotWithItsSquare) {
+  constexpr std::int64_t n = 32768;
+  for (const bool is_double : {false, true}) {
+    EXPECT_LE(workspace(2 * n, is_double), 2 * workspace(n, is_double)) << is_double;
+    EXPECT_LE(workspace(n, is_double), 8 * n * 64 * 4) << is_double;  // eight arrays like q
+  }
 }
 
 }  // namespace

@@ -70,6 +70,9 @@ TEST(CudaPlan, ThePlainKernelServesTheRestAndSaysWhy) {
   EXPECT_THAT(reason_of(Call4{}.problem(), {.major = 8, .minor = 0}), HasSubstr("compute capability 8.0"));
   EXPECT_THAT(reason_of(Call4{.options = {.dropout = 1.0}}.problem()), HasSubstr("dropout of 1"));
   EXPECT_THAT(reason_of(Call4{.options = {.softcap = 300.0}}.problem()), HasSubstr("softcap above 256"));
+  const float table[] = {0, 1, 2};
+  EXPECT_THAT(reason_of(Call4{.options = {.relative_bias = table_view(table, {1, 3})}}.problem()),
+              HasSubstr("a bias by distance"));
 }
 
 // The copy engine writes past the end of rows that end between multiples of 16 bytes.

@@ -45,6 +45,7 @@ TEST(Gradients, MatchCentralDifferencesElementByElement) {
   c.causal = Causal::bottom_right;
   c.alibi = c.sinks = c.dlse = true;
   c.dropout = 0.25;
+  c.relative_radius = 2;
   const Instance instance(c);
   const ExpectedGradients g = instance.expected_gradients();
   const Loss loss(instance, oracle);
@@ -68,6 +69,7 @@ TEST(Gradients, MatchCentralDifferencesElementByElement) {
   each("bias", instance.options().bias, g.dbias);
   each("scale", instance.options().scale_tensor, g.dscale);
   each("sinks", instance.options().sinks, g.dsinks);
+  each("relative_bias", instance.options().relative_bias, g.drelative);
 }
 
 }  // namespace

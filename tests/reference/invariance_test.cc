@@ -2,6 +2,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "conformance/blocks.h"
 #include "reference/call.h"
 
 // Two ways to say the same thing give the same result.
@@ -261,6 +262,51 @@ TEST_P(Invariance, AlibiIsABias) {
       expect_same(attend(x, {.causal = causal, .alibi = heads(slopes)}),
                   attend(x, {.bias = view(bias), .causal = causal}));
     }
+  }
+}
+
+TEST_P(Invariance, RelativeBiasIsABias) {
+  const Dense table = random_dense({2, 7, 1, 1}, 11);  // distances from −3 to 3
+  for (const auto& [n_q, n_k] : {std::pair<std::int64_t, std::int64_t>{5, 9}, {9, 5}}) {
+    const Inputs x = random_inputs(1, 2, 2, n_q, n_k, 4, 3);
+    for (const Causal causal : {Causal::none, Causal::top_left, Causal::bottom_right}) {
+      const std::int64_t offset = causal == Causal::top_left ? 0 : n_k - n_q;
+      Dense bias({1, 2, n_q, n_k});
+      for (std::int64_t h = 0; h < 2; ++h) {
+        for (std::int64_t i = 0; i < n_q; ++i) {
+          for (std::int64_t j = 0; j < n_k; ++j) {
+            bias.at(0, h, i, j) = table.at(h, std::clamp<std::int64_t>(j - i - offset, -3, 3) + 3);
+          }
+        }
+      }
+      expect_same(attend(x, {.causal = causal, .relative_bias = table_view(table.values.data(), {2, 7})}),
+                  attend(x, {.bias = view(bias), .causal = causal}));
+    }
+  }
+}
+
+TEST_P(Invariance, StartsAreABooleanMask) {
+  const Inputs x = random_inputs(3, 2, 1, 4, 9, 4, 3);
+  const std::vector<std::int64_t> starts = {0, 3, 9}, lengths = {9, 7, 9};
+  const Mask mask({3, 1, 1, 9}, [&](std::int64_t b, auto, auto, std::int64_t j) {
+    return j >= starts[static_cast<std::size_t>(b)];
+  });
+  for (const Causal causal : {Causal::none, Causal::bottom_right}) {
+    expect_same(attend(x, {.causal = causal, .k_lengths = lengths, .k_starts = starts}),
+                attend(x, {.mask = mask.view(), .causal = causal, .k_lengths = lengths}));
+  }
+}
+
+TEST_P(Invariance, ABlockMaskIsABooleanMask) {
+  const Inputs x = random_inputs(2, 2, 1, 11, 14, 4, 3);
+  const auto rule = [](std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
+    return (i / 4 + j / 5 + h) % 3 == 0 || ((i / 4 + j / 5) % 3 == 1 && (i + 2 * j + b) % 3 != 0);
+  };
+  const Mask mask({2, 2, 11, 14}, rule);
+  const conformance::Blocks blocks({{2, 2, 11, 14}, 4, 5, false}, rule, conformance::Placement::aligned);
+  for (const Causal causal : {Causal::none, Causal::bottom_right}) {
+    expect_same(attend(x, {.block_mask = blocks.mask(), .causal = causal}),
+                attend(x, {.mask = mask.view(), .causal = causal}));
   }
 }
 

@@ -85,6 +85,17 @@ TEST(Failure, AWrongArgumentOfOneRankIsRaisedByAll) {
   EXPECT_THAT(errors_where(
                   3, [](Arguments& a) { a.options.origin.key = 3; }, true),
               Each(HasSubstr("rank 3: [ring] origin: expected none")));
+  static const BlockMask kMask{};
+  EXPECT_THAT(errors_where(
+                  3, [](Arguments& a) { a.options.block_mask = &kMask; }, true),
+              Each(HasSubstr("rank 3: [ring] block_mask: expected none")));
+  EXPECT_THAT(errors_where(
+                  3, [](Arguments& a) { a.options.relative_bias = table_view(a.sinks.data(), {2, 1}); }, true),
+              Each(HasSubstr("rank 3: [ring] relative_bias: expected none")));
+  static const std::vector<std::int64_t> kStarts = {1};
+  EXPECT_THAT(errors_where(
+                  3, [](Arguments& a) { a.options.k_starts = kStarts; }, true),
+              Each(HasSubstr("rank 3: [ring] k_starts: expected none")));
 }
 
 TEST(Failure, OptionsThatDifferAreFoundBeforeAnyWork) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import statistics
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -120,8 +121,9 @@ def measure(row: Row, repeats: int) -> Times:
     served = {}
     for name in COLUMNS:
         call = ways[name]
-        # torch raises for what a kernel does not serve; it does not say so beforehand.
-        with contextlib.suppress(RuntimeError) if name in PEERS else contextlib.nullcontext():
+        # torch raises for what a kernel does not serve, and warns of each reason; it does not say so beforehand.
+        with warnings.catch_warnings(), contextlib.suppress(*(RuntimeError,) * (name in PEERS)):
+            warnings.simplefilter("ignore")
             for _ in range(3):
                 call()
             served[name] = call

@@ -2,6 +2,8 @@
 
 scaled_dot_product_attention   torch's own signature and meaning
 attention                      every option of Keel, with lse, statistics, and gradients for bias, scale and sinks
+block_mask, document_mask, prefix_lm   masks in tiles, for its option block_mask, which takes FlexAttention's too
+t5_table                       T5's bias of relative positions, for its option relative_bias
 replace                        routes an existing model's F.scaled_dot_product_attention through Keel
 last_fallback                  says what it left to torch, and why
 ScaledDotProductAttention, MultiHeadAttention   modules, with weights, temperatures and other score functions
@@ -10,9 +12,11 @@ context_parallel               runs an existing model over such a group; shard s
 Monitor                        watches the softmax of a model, per layer and head, while it trains or runs
 """
 
+from keel._blocks import BlockMask
 from keel._shard import shard
 from keel.torch import _threads
 from keel.torch._attention import Attention, AttentionWeights, Statistics, attention
+from keel.torch._blocks import block_mask, document_mask, prefix_lm, t5_table
 from keel.torch._modules import MultiHeadAttention, ScaledDotProductAttention
 from keel.torch._monitor import Monitor
 from keel.torch._replace import last_fallback, replace
@@ -22,17 +26,22 @@ from keel.torch._sdpa import scaled_dot_product_attention
 __all__ = [
     "Attention",
     "AttentionWeights",
+    "BlockMask",
     "Monitor",
     "MultiHeadAttention",
     "ScaledDotProductAttention",
     "Statistics",
     "attention",
+    "block_mask",
     "context_parallel",
+    "document_mask",
     "last_fallback",
+    "prefix_lm",
     "replace",
     "ring_attention",
     "scaled_dot_product_attention",
     "shard",
+    "t5_table",
 ]
 
 _threads.share()

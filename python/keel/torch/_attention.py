@@ -133,15 +133,16 @@ def attention(
     **options: Unpack[Options],
 ) -> Tensor | Attention | AttentionWeights:
     """`keel.attention` for torch: differentiable with respect to q, k, v, bias (or a mask of numbers), a scale that is
-    a tensor, and sinks.
+    a tensor, relative_bias, and sinks.
 
-    Shapes: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B, H_kv, N_k, d_v), result (B, H_q, N_q, d_v); mask and
-    bias (B, H_q, N_q, N_k), scale (B, H_q, N_q), any dimension of which may be 1 or missing from the left; alibi and
-    sinks (H_q,); q_lengths and k_lengths (B,), q_offsets and k_offsets (E + 1,), tensors of integers. All tensors
-    are on the CPU or on one CUDA device, where the work goes to torch's current stream; the integers may be on the
-    CPU in any case. The options mean what they mean in keel.attention; dropout takes its seed from torch's
-    generator of the CPU, and torch.set_num_threads bounds the threads. Under autocast, q, k, v, bias and a mask of
-    numbers are taken in its dtype. out_dtype is the dtype of the result: that of q, or torch.float32 for 16-bit
+    Shapes: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B, H_kv, N_k, d_v), result (B, H_q, N_q, d_v); mask and bias
+    (B, H_q, N_q, N_k), scale (B, H_q, N_q), any dimension of which may be 1 or missing from the left; alibi and sinks
+    (H_q,); relative_bias (H_q, 2R + 1) or (1, 2R + 1); block_mask one of block_mask(), document_mask(), prefix_lm() or
+    torch's create_block_mask(); q_lengths, k_lengths and k_starts (B,), q_offsets and k_offsets (E + 1,), tensors of
+    integers. All tensors are on the CPU or on one CUDA device, where the work goes to torch's current stream; the
+    integers may be on the CPU in any case. The options mean what they mean in keel.attention; dropout takes its seed
+    from torch's generator of the CPU, and torch.set_num_threads bounds the threads. Under autocast, q, k, v, bias and a
+    mask of numbers are taken in its dtype. out_dtype is the dtype of the result: that of q, or torch.float32 for 16-bit
     inputs, which keeps the precision of partial results that are to be merged.
 
     Returns the output; an Attention (out, lse, stats) when asked for lse or the statistics; an AttentionWeights (out,

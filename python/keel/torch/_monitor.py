@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,65 +20,64 @@ from keel.torch._replace import replace
 FIELDS = ("max_logit", "mean_entropy", "min_entropy", "saturated", "logit_std")
 
 
-class _Sums:
-    """Sums over the calls of one layer in one step, one value per head. They stay on the device until they are read."""
+_MOST_ROWS = 1 << 23  # of calls on a GPU that wait to be summed together: some 300 MB
 
-    def __init__(self) -> None:
-        self.calls = 0
-        self.parts: list[Tensor] = []  # of each call: what add() stacks, (8, H)
 
-    def add(self, statistics: Tensor, counts: Tensor, threshold: float) -> None:
-        max_logit, entropy, max_weight, mean, var = statistics
-        visible, logit_count = counts
-        seen = visible > 0
-        rows = (0, 2)
-        count = logit_count.double()
-        wide = mean.double()
-        first = (count * wide).sum(rows)
-        # About each head's own mean: the squares of large logits would swamp their spread.
-        total = count.sum(rows)
-        centre = first / total.clamp(min=1)
-        second = (count * (var.double() + (wide - centre[:, None]).square())).sum(rows)
-        self.calls += 1
-        self.parts.append(
-            torch.stack(
-                [
-                    max_logit.amax(rows).double(),
-                    entropy.sum(rows, dtype=torch.float64),
-                    torch.where(seen, entropy, torch.inf).amin(rows).double(),
-                    (max_weight > threshold).sum(rows).double(),
-                    seen.sum(rows).double(),
-                    total,
-                    first,
-                    second,
-                ]
-            )
-        )
+def _sums(statistics: Tensor, counts: Tensor, threshold: float) -> Tensor:
+    """Per call and head, what records() is made of: (calls, 8, H) from (calls, 5, B, H, N_q) and (calls, 2, B, H,
+    N_q)."""
+    max_logit, entropy, max_weight, mean, var = statistics.unbind(1)
+    visible, logit_count = counts.unbind(1)
+    seen = visible > 0
+    rows = (1, 3)
+    count = logit_count.double()
+    wide = mean.double()
+    first = (count * wide).sum(rows)
+    # About each head's own mean: the squares of large logits would swamp their spread.
+    total = count.sum(rows)
+    centre = first / total.clamp(min=1)
+    second = (count * (var.double() + (wide - centre[:, None, :, None]).square())).sum(rows)
+    return torch.stack(
+        [
+            max_logit.amax(rows).double(),
+            entropy.sum(rows, dtype=torch.float64),
+            torch.where(seen, entropy, torch.inf).amin(rows).double(),
+            (max_weight > threshold).sum(rows).double(),
+            seen.sum(rows).double(),
+            total,
+            first,
+            second,
+        ],
+        1,
+    )
 
-    def records(self, step: int, layer: str, parts: Tensor) -> list[dict[str, Any]]:
-        """From the parts of all calls, (calls, 8, H), on the CPU."""
-        parts = parts[parts[:, 4].any(1)]  # calls in which some row saw a key
-        if not len(parts):
-            return []
-        max_logit, entropy, min_entropy, saturated, rows, count, first, second = parts.unbind(1)
-        total, all_rows = count.sum(0), rows.sum(0)
-        centre = first.sum(0) / total.clamp(min=1)
-        # Spread about the mean of all calls: within each, and between them.
-        squares = second + count * (first / count.clamp(min=1) - centre).square()
+
+def _records(step: int, layer: str, parts: Any) -> list[dict[str, Any]]:
+    """From the sums of all calls of a layer: a NumPy array (calls, 8, H)."""
+    calls = len(parts)
+    parts = parts[parts[:, 4].any(1)]  # calls in which some row saw a key
+    if not len(parts):
+        return []
+    max_logit, entropy, min_entropy, saturated, rows, count, first, second = parts.swapaxes(0, 1)
+    total, all_rows = count.sum(0), rows.sum(0)
+    centre = first.sum(0) / np.maximum(total, 1)
+    # Spread about the mean of all calls: within each, and between them.
+    squares = second + count * (first / np.maximum(count, 1) - centre) ** 2
+    with np.errstate(invalid="ignore"):  # heads without rows, which have no record
         values = (
-            max_logit.amax(0),
+            max_logit.max(0),
             entropy.sum(0) / all_rows,
-            min_entropy.amin(0),
+            min_entropy.min(0),
             saturated.sum(0) / all_rows,
-            (squares.sum(0) / total.clamp(min=1)).sqrt(),
+            np.sqrt(squares.sum(0) / np.maximum(total, 1)),
         )
-        lists = [value.tolist() for value in values]
-        return [
-            {"step": step, "layer": layer, "head": head, "calls": self.calls, "rows": int(n)}
-            | {field: column[head] for field, column in zip(FIELDS, lists)}
-            for head, n in enumerate(all_rows.tolist())
-            if n > 0
-        ]
+    lists = [value.tolist() for value in values]
+    return [
+        {"step": step, "layer": layer, "head": head, "calls": calls, "rows": int(n)}
+        | {field: column[head] for field, column in zip(FIELDS, lists)}
+        for head, n in enumerate(all_rows.tolist())
+        if n > 0
+    ]
 
 
 class Monitor:
@@ -138,7 +138,9 @@ class Monitor:
         self.entropy_floor = entropy_floor
         self.saturation_threshold = saturation_threshold
         self.steps = 0
-        self._sums: dict[str, _Sums] = {}
+        self._sums: dict[str, list[Tensor]] = {}  # by layer: (8, H) of each call
+        self._waiting: list[tuple[str, Tensor, Tensor]] = []  # calls on a GPU that are not summed yet
+        self._waiting_rows = 0
         self._here = threading.local()
         self._lock = threading.Lock()
         self._open: contextlib.ExitStack | None = None
@@ -174,14 +176,11 @@ class Monitor:
 
     def step(self) -> list[dict[str, Any]]:
         """Ends a step: writes and returns its records, calls on_alarm for those beyond a limit, and begins the next."""
-        with self._lock:
+        with self._lock, torch.no_grad():
+            self._sum()
             sums, self._sums = self._sums, {}
-        parts = _on_the_cpu([torch.stack(layer_sums.parts) for layer_sums in sums.values()])
-        records = [
-            record
-            for (layer, layer_sums), part in zip(sums.items(), parts)
-            for record in layer_sums.records(self.steps, layer, part)
-        ]
+            parts = _on_the_cpu([torch.stack(calls) for calls in sums.values()])
+        records = [record for layer, part in zip(sums, parts) for record in _records(self.steps, layer, part.numpy())]
         if self.jsonl is not None and records:
             with open(self.jsonl, "a", encoding="utf-8") as file:
                 for record in records:
@@ -218,7 +217,23 @@ class Monitor:
         if not names:
             return  # not from this model
         with self._lock, torch.no_grad():
-            self._sums.setdefault(names[-1], _Sums()).add(statistics.detach(), counts, self.saturation_threshold)
+            self._sums.setdefault(names[-1], [])  # which keeps the layers in the order of their calls
+            self._waiting.append((names[-1], statistics.detach(), counts))
+            self._waiting_rows += counts[0].numel()
+            if not statistics.is_cuda or self._waiting_rows > _MOST_ROWS:
+                self._sum()
+
+    def _sum(self) -> None:
+        """Sums the calls that wait, those of equal shapes together: on a GPU each operation costs its launch."""
+        groups: dict[Any, list[tuple[str, Tensor, Tensor]]] = {}
+        for call in self._waiting:
+            groups.setdefault((call[1].shape, call[1].device), []).append(call)
+        for group in groups.values():
+            layers, statistics, counts = zip(*group)
+            sums = _sums(torch.stack(statistics), torch.stack(counts), self.saturation_threshold)
+            for layer, part in zip(layers, sums):
+                self._sums[layer].append(part)
+        self._waiting, self._waiting_rows = [], 0
 
     def _hooks(self, name: str) -> tuple[Callable[..., None], Callable[..., None]]:
         def enter(*_: Any) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from keel.torch import _name
 from keel.torch._check import refuse
 
-_LEFT_OUT = ("origin", "q_offsets", "k_offsets", "seed")  # the last comes with dropout
+_LEFT_OUT = ("block_mask", "relative_bias", "origin", "q_offsets", "k_offsets", "seed")  # the last comes with dropout
 _FAR = 2**43  # more than any position
 
 
@@ -72,6 +72,8 @@ def _positions(q: Tensor, k: Tensor, options: Mapping[str, Any]) -> tuple[Tensor
     ends = (q.shape[2] if q_lengths is None else q_lengths, k.shape[2] if k_lengths is None else k_lengths)
     at = i if options.get("causal") == "top_left" else i + (ends[1] - ends[0])
     seen = (i < ends[0]) & (j < ends[1])
+    if "k_starts" in options:
+        seen = seen & (j >= options["k_starts"][:, None, None, None])
     if options.get("causal"):
         seen = seen & (j <= at)
     left, right = options.get("window") or (_FAR, _FAR)
@@ -89,7 +91,8 @@ def _per_entry(lengths: Tensor | None) -> Tensor | None:
 def _mask(q: Tensor, k: Tensor, options: Mapping[str, Any]) -> Tensor | None:
     """All that hides keys or adds to scores, in one mask; None where causal alone, from the top left, says it."""
     positional = (
-        options.keys() & {"window", "alibi", "q_lengths", "k_lengths"} or options.get("causal") == "bottom_right"
+        options.keys() & {"window", "alibi", "q_lengths", "k_lengths", "k_starts"}
+        or options.get("causal") == "bottom_right"
     )
     parts = [options[name] for name in ("mask", "bias") if name in options]
     if not (parts or positional):

@@ -23,12 +23,13 @@ from keel._attention import STATISTICS as _STATISTICS
 from keel._backward import OF_OPTIONS, OF_TENSORS, Gradients
 from keel._options import TABLE
 from keel._tangents import DoubleGradients, Tangents
-from keel.torch import _check, _onnx
+from keel.torch import _blocks, _check, _onnx
 from keel.torch._plain import is_plain_call
 
 # Per kind of option: what checks and converts a caller's value, and its types in an operator, of which one is given.
 _KINDS: dict[str, tuple[Any, ...]] = {
     "tensor": (_check.check_tensor, "Tensor?"),
+    "block mask": (_blocks.check_block_mask, "Tensor[]?"),
     "number": (_check.check_number, "float?"),
     "number or tensor": (_check.check_number_or_tensor, "float?", "Tensor?"),
     "causal": (_check.check_causal, "str?"),
@@ -250,7 +251,7 @@ def _tangents(tensors: Any) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in zip(Tangents._fields, tensors) if tensor is not None}
 
 
-@torch.library.impl("keel::attention_jvp", "CPU")
+@torch.library.impl("keel::attention_jvp", _DEVICES)
 def _attention_jvp(q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     options, tangents = rest[: len(ARGUMENTS)], rest[len(ARGUMENTS) :]
     tout, tlse = torch.empty_like(out), torch.empty_like(lse)
@@ -274,7 +275,7 @@ def _double_gradients(q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor,
     return gradients
 
 
-@torch.library.impl("keel::attention_double_backward", "CPU")
+@torch.library.impl("keel::attention_double_backward", _DEVICES)
 def _attention_double_backward(dout: Tensor | None, dlse: Tensor | None, *rest: Any) -> Any:
     q, k, v, out, lse, *others = rest
     options, tangents = others[: len(ARGUMENTS)], others[len(ARGUMENTS) : -1]
@@ -289,14 +290,18 @@ def _attention_double_backward_fake(dout: Any, dlse: Any, *rest: Any) -> Any:
     return _all_of(_double_gradients(*rest), rest[0], DoubleGradients._fields)
 
 
-def _keep(ctx: Any, tensors: tuple[Any, ...], options: list[Any]) -> None:
-    """Saves tensors, and options, of which some are tensors."""
+def _keep(ctx: Any, tensors: tuple[Any, ...], options: list[Any]) -> tuple[Any, ...]:
+    """Saves tensors, and options, of which some are tensors; returns all the tensors."""
     saved = (*tensors, *(options[i] for i in TENSORS))
     ctx.save_for_backward(*saved)
-    if isinstance(ctx, torch.autograd.function.FunctionCtx):  # operators have no derivative along tangents
-        ctx.save_for_forward(*saved)
     ctx.others = [None if i in TENSORS else option for i, option in enumerate(options)]
     ctx.set_materialize_grads(False)
+    return saved
+
+
+def _with_tangents(save: Any) -> Any:
+    """What saves the inputs of a function that has a derivative along tangents too."""
+    return staticmethod(lambda ctx, inputs, output: ctx.save_for_forward(*save(ctx, inputs, output)))
 
 
 def _kept(ctx: Any) -> tuple[list[Any], list[Any]]:
@@ -307,11 +312,11 @@ def _kept(ctx: Any) -> tuple[list[Any], list[Any]]:
     return saved, options
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> tuple[Any, ...]:
     q, k, v, *options, _statistics, _out_dtype = inputs
     out, lse, rows, counts = output
-    _keep(ctx, (q, k, v, out, lse), options)
     ctx.mark_non_differentiable(rows, counts)
+    return _keep(ctx, (q, k, v, out, lse), options)
 
 
 def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None, *_: Any) -> tuple[Any, ...]:
@@ -329,7 +334,20 @@ def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None, *_: Any) 
     return tuple(results.values())
 
 
-torch.library.register_autograd("keel::attention", _differentiate, setup_context=_save)
+def _differentiate_operator(ctx: Any, *arrived: Tensor | None) -> tuple[Any, ...]:
+    """The same for torch.library, which wants a list for a list of tensors."""
+    results = list(_differentiate(ctx, *arrived))
+    blocks = ctx.others[_PLACES["block_mask", False]]
+    if blocks is not None:
+        results[INPUTS.index("block_mask")] = [None] * len(blocks)
+    return tuple(results)
+
+
+torch.library.register_autograd("keel::attention", _differentiate_operator, setup_context=_save)
+
+
+# The gradients that have derivatives of their own. The library refuses a relative bias along tangents.
+_SECOND = [name for name in Gradients._fields if name in DoubleGradients._fields]
 
 
 def _along(tangents: Any) -> list[Any]:
@@ -337,9 +355,9 @@ def _along(tangents: Any) -> list[Any]:
     named = dict(zip(INPUTS, tangents))
     found = {
         gradient: [named[source] for source in _SOURCES[gradient] if named.get(source) is not None]
-        for gradient in Gradients._fields
+        for gradient in _SECOND
     }
-    return [found[gradient][-1] if found[gradient] else None for gradient in Gradients._fields]
+    return [found[gradient][-1] if found[gradient] else None for gradient in _SECOND]
 
 
 def _move(ctx: Any, *tangents: Any) -> Any:
@@ -348,12 +366,12 @@ def _move(ctx: Any, *tangents: Any) -> Any:
     return (*attention_jvp(*saved, *options, *_along(tangents)), None, None)
 
 
-def _save_backward(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+def _save_backward(ctx: Any, inputs: tuple[Any, ...], output: Any) -> tuple[Any, ...]:
     dout, dlse, q, k, v, out, lse, *options, wanted = inputs
     ctx.has = dout is not None, dlse is not None
-    _keep(ctx, (*(x for x in (dout, dlse) if x is not None), q, k, v, out, lse), options)
     ctx.wanted = wanted
     ctx.mark_non_differentiable(*(x for x, want in zip(output, wanted) if not want))
+    return _keep(ctx, (*(x for x in (dout, dlse) if x is not None), q, k, v, out, lse), options)
 
 
 def _kept_backward(ctx: Any) -> tuple[list[Any], list[Any]]:
@@ -368,11 +386,11 @@ def _differentiate_backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
     """Second derivatives. out and lse have none of their own: they are functions of the others."""
     needs = dict(zip(_BACKWARD_INPUTS, ctx.needs_input_grad))
     results: dict[str, Any] = dict.fromkeys(_BACKWARD_INPUTS)
-    tangents = [x if want else None for x, want in zip(gradients, ctx.wanted)]
+    tangents = [x if want else None for x, want, _ in zip(gradients, ctx.wanted, _SECOND)]
     if all(x is None for x in tangents):
         return tuple(results.values())
     inputs, options = _kept_backward(ctx)
-    wanted = [any(needs[source] for source in _SOURCES[gradient]) for gradient in Gradients._fields]
+    wanted = [any(needs[source] for source in _SOURCES[gradient]) for gradient in _SECOND]
     second = attention_double_backward(*inputs, *options, *tangents, [*wanted, needs["dout"], needs["dlse"]])
     for name, gradient in zip(DoubleGradients._fields, second):
         for source in _SOURCES.get(name, [name[1:]]):
@@ -390,8 +408,8 @@ def _move_backward(ctx: Any, tdout: Any, tdlse: Any, *tangents: Any) -> Any:
     wanted = list(ctx.wanted)
     terms = []
     if any(x is not None for x in moves):
-        second = attention_double_backward(*inputs, *options, *moves, [*wanted, False, False])
-        terms.append(second[: len(wanted)])
+        second = attention_double_backward(*inputs, *options, *moves, [*wanted[: len(_SECOND)], False, False])
+        terms.append((*second[: len(_SECOND)], *(None for _ in wanted[len(_SECOND) :])))
     if tdout is not None or tdlse is not None:
         terms.append(attention_backward(tdout, tdlse, *inputs[2:], *options, wanted))
     return tuple(sum(parts) if want and parts else None for want, *parts in zip(wanted, *terms))
@@ -444,7 +462,7 @@ class _Transformed(torch.autograd.Function):
     def forward(*inputs: Any) -> Any:
         return torch.ops.keel.attention(*inputs)
 
-    setup_context = staticmethod(_save)
+    setup_context = _with_tangents(_save)
     backward = staticmethod(_differentiate)
     jvp = staticmethod(_move)
 
@@ -456,7 +474,7 @@ class _TransformedBackward(torch.autograd.Function):
     def forward(*inputs: Any) -> Any:
         return torch.ops.keel.attention_backward(*inputs)
 
-    setup_context = staticmethod(_save_backward)
+    setup_context = _with_tangents(_save_backward)
     backward = staticmethod(_differentiate_backward)
     jvp = staticmethod(_move_backward)
 
@@ -511,7 +529,8 @@ def _transforming(inputs: tuple[Any, ...]) -> bool:
 def attention(*inputs: Any) -> Any:
     """torch.ops.keel.attention, inside torch.func's transforms and with tangents too."""
     if is_plain_call(inputs):
-        return _apply(*inputs)
+        tracked = torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in inputs)
+        return _apply(*inputs) if tracked else _attention(*inputs)
     function: Any = _Transformed.apply if _transforming(inputs) else torch.ops.keel.attention
     return function(*inputs)
 

@@ -183,6 +183,8 @@ def _with_equal_heads(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor
 
 def _broadcast(query: Tensor, key: Tensor, value: Tensor, keep: int) -> tuple[Tensor, ...]:
     """The three with the same leading dimensions; the last `keep` of each stay."""
+    if query.shape[:-keep] == key.shape[:-keep] == value.shape[:-keep]:
+        return query, key, value
     try:
         lead = torch.broadcast_shapes(query.shape[:-keep], key.shape[:-keep], value.shape[:-keep])
     except RuntimeError:
