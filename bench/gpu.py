@@ -67,6 +67,9 @@ class Options(ctypes.Structure):
         ("dropout", ctypes.c_double),
         ("seed", ctypes.c_uint64),
         ("stream", ctypes.c_void_p),
+        ("relative_bias", View),
+        ("block_mask", ctypes.c_void_p),
+        ("k_starts", View),
         ("order", ctypes.c_int64),
     ]
 

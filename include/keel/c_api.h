@@ -107,7 +107,7 @@ typedef struct keel_options {
   keel_view relative_bias;           /* (H_q, 2R + 1) */
   const keel_block_mask* block_mask; /* NULL: none */
   keel_view k_starts;                /* list */
-  int64_t order; /* on a CUDA device: 1 lets dq be added up in any order; 0: the same bits every time */
+  int64_t order;                     /* on a CUDA device: 0: dq has the same bits every time; 1: added up in any order */
 } keel_options;
 
 typedef struct keel_head_statistics {

@@ -40,6 +40,8 @@ TEST(CErrors, ErrorsOfAttention) {
       {"[attention] q: expected dtype f64, f32, f16 or bf16, got unknown", [](CForward& c) { c.q.dtype = 6; }},
       {"[attention] q: expected dtype f64, f32, f16 or bf16, got unknown", [](CForward& c) { c.q.dtype = 257; }},
       {"[attention] k: expected a known dtype, got code 255", [](CForward& c) { c.k.dtype = -1; }},
+      {"[attention] order: expected fixed or free, got code 2", [](CForward& c) { c.options.order = 2; }},
+      {"[attention] order: expected fixed or free, got code 255", [](CForward& c) { c.options.order = -1; }},
       {"[attention] causal: expected none, top_left or bottom_right, got code 255",
        [](CForward& c) { c.options.causal = 257; }},
       {"[attention] causal: expected none, top_left or bottom_right, got code 3",

@@ -221,6 +221,8 @@ TEST(Errors, OfTheMasks) {
        [](F& f) {
          f.options.bias = f.more[0].tensor({1, 1, 5, 3});
        }},
+      {"[attention] order: expected fixed or free, got code 2",
+       [](F& f) { f.options.order = static_cast<Order>(2); }},
       {"[attention] causal: expected none, top_left or bottom_right, got code 3",
        [](F& f) { f.options.causal = static_cast<Causal>(3); }},
       {"[attention] window.left: expected at least 0 (or kUnbounded), got -1",
