@@ -140,10 +140,6 @@ Tiles choose_tiles(const Problem& p, const Planning& planning, const UnitKernels
   tiles.key_chunk = RoundUp(forced.key_chunk > 0 ? forced.key_chunk : kKeyChunk, tiles.key_block);
   tiles.row_block = forced.row_block > 0 ? RoundUp(forced.row_block, granule_of(unit))
                                          : choose_row_block(extent.rows, extent.heads, granule_of(unit), threads);
-  if (p.options.block_mask != nullptr && forced.row_block == 0) {  // rows of few tiles see few blocks of keys
-    const std::int64_t rows = std::max(p.options.block_mask->tiles.shape[1], kMinRows);
-    tiles.row_block = std::min(tiles.row_block, RoundUp(rows, granule_of(unit)));
-  }
   because("blocks of ", tiles.row_block, " rows by ", tiles.key_block, " keys: (", p.d_k, " + ", p.d_v, ") × ", item,
           " bytes per key in a second-level cache of ", machine.l2_bytes / 1024, " KiB");
   return tiles;
