@@ -271,8 +271,8 @@ void choose_block_tasks(const Problem& p, const Planning& planning, const Extent
   }
   const bool over_entries = is_summed(dbias, 0), over_heads = is_summed(dbias, 1);
   const bool shared = over_entries || over_heads;
-  part.split_keys = (threads > 1 && shared) ||
-                    planning.forced.split_keys.value_or(threads > 1 && extent.heads < kTasksPerThread * threads);
+  const bool splits = planning.forced.split_keys.value_or(threads > 1 && extent.heads < kTasksPerThread * threads);
+  part.split_keys = !blocks.divides_sums && (splits || (threads > 1 && shared));
   part.chain_entries = part.split_keys && over_entries;
   part.chain_heads = part.split_keys && over_heads;
   if (part.split_keys && shared) {

@@ -87,7 +87,7 @@ TEST_F(Failure, UsageIs2) {
       {{"info", "--causal", "top_left"}, "--causal: expected --plan"},
       {{"info", "--plan", "--shape", "1,8,1024"}, "--shape: expected 4 sizes"},
       {{"info", "--plan", "--shape", "1,8,1024,64", "--dtype", "f8"}, "--dtype: f8 not in"},
-      {{"bench", "forwards"}, "scenario: expected some of forward, head-sizes, targets, dtypes, threads"},
+      {{"bench", "forwards"}, "scenario: expected some of forward, head-sizes, targets, dtypes, units, threads"},
       {{"bench", "small,fast"}, "got 'fast'"},
       {{"bench", ""}, "got ''"},
       {{"bench", "dtypes", "--dtype", "f32"}, "expected rows to measure, got none"},

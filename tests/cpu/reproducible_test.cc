@@ -51,7 +51,7 @@ std::string gradient_bytes_of(const Instance& instance, const Options& options, 
   run_forced(instance.backward_inputs(), memory.gradients(), options, forced);
   std::string bytes;
   for (const conformance::Array* array :
-       {&memory.dq, &memory.dk, &memory.dv, &memory.dbias, &memory.dscale, &memory.dsinks}) {
+       {&memory.dq, &memory.dk, &memory.dv, &memory.dbias, &memory.dscale, &memory.dsinks, &memory.drelative}) {
     bytes += array->contents();
   }
   return bytes;
