@@ -127,8 +127,8 @@ def attention_forward(
     # cache that may be longer, and a single query sees every key.
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
-    causal = "top_left" if query.shape[2] > 1 and attention_mask is blocks is None and is_causal else None
-    if position_bias is blocks is softcap is s_aux is None:
+    causal = "top_left" if query.shape[2] > 1 and attention_mask is None and blocks is None and is_causal else None
+    if all(x is None for x in (position_bias, blocks, softcap, s_aux)):
         out = keel.torch.scaled_dot_product_attention(
             query, key, value, attention_mask, dropout, causal is not None, scale=scaling, enable_gqa=True
         )

@@ -217,7 +217,10 @@ def test_slices_under_autograd():
     weights = torch.softmax(torch.stack([part.lse for part in parts]), 0)
     sliced = (weights[..., None] * torch.stack([part.out for part in parts])).sum(0)
     whole = keel.torch.attention(q, k, v, causal=True, out_dtype=torch.float32)
-    torch.testing.assert_close(sliced, whole, rtol=1e-5, atol=1e-6)
+    # A matrix unit rounds weights to bfloat16, by a share of 2^-9 at most, each slice relative to its own maximum.
+    by_unit = "products by" in keel.explain(*(x.detach() for x in leaves), causal=True)
+    rounding = 2 * 2**-9 * v.abs().max().item() if by_unit else 0.0
+    torch.testing.assert_close(sliced, whole, rtol=1e-5, atol=1e-6 + rounding)
     dout = torch.from_numpy(DOUT).float()
     got = torch.autograd.grad(sliced, leaves, dout)
     expected = torch.autograd.grad(whole, leaves, dout)
