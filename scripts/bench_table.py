@@ -88,8 +88,19 @@ def markdown(run):
         f"{caches}), {settings['repeats']} repeats{' of the quick kind' if settings['quick'] else ''}.\n\n"
     )
     text += table(["limit of the machine", "threads", "median", "quartiles"], map(limit_cells, run["yardsticks"]))
-    headings = ["scenario", "heads×queries:keys×size", "dtype", "threads", "time", "GFLOP/s", "of peak", "median",
-                "quartiles", "goal", "met"]
+    headings = [
+        "scenario",
+        "heads×queries:keys×size",
+        "dtype",
+        "threads",
+        "time",
+        "GFLOP/s",
+        "of peak",
+        "median",
+        "quartiles",
+        "goal",
+        "met",
+    ]
     return text + "\n" + table(headings, map(row_cells, run["rows"]))
 
 

@@ -23,7 +23,7 @@ namespace hwy { int64_t SupportedTargets() { return HWY_AVX2 | HWY_SSE4 | HWY_SS
 
 
 def kind(verdict):
-    """"holds if d_k = 4 (…)" and its like without their condition, which the cases have."""
+    """ "holds if d_k = 4 (…)" and its like without their condition, which the cases have."""
     return next(k for k in ("holds if", "does not hold", "undecided", "holds") if verdict.startswith(k))
 
 
@@ -42,7 +42,9 @@ def conflicts(ledgers):
             for what, verdict in decided(entry).items():
                 before = first.setdefault((entry["id"], what), (run, verdict))
                 if before[1] != verdict:
-                    found.append(f"{entry['id']}{', ' + what if what else ''}: {before[1]} in {before[0]}, {verdict} in {run}")
+                    found.append(
+                        f"{entry['id']}{', ' + what if what else ''}: {before[1]} in {before[0]}, {verdict} in {run}"
+                    )
     return found
 
 
@@ -55,7 +57,9 @@ def only_avx2(folder):
 
 
 def targets(keel, environment):
-    return json.loads(subprocess.run([keel, "info", "--json"], env=environment, check=True, capture_output=True, text=True).stdout)["targets"]
+    return json.loads(
+        subprocess.run([keel, "info", "--json"], env=environment, check=True, capture_output=True, text=True).stdout
+    )["targets"]
 
 
 def run_all(keel, folder, seeds, only):
@@ -71,7 +75,11 @@ def run_all(keel, folder, seeds, only):
         for name, environment in machines.items():
             run = f"{name}-{seed}"
             if not (folder / run / "claims.json").exists() or not complete(folder / run, only):
-                subprocess.run([keel, "lab", *only, "--seed", str(seed), "--out", folder / run, "--quiet"], env=environment, check=True)
+                subprocess.run(
+                    [keel, "lab", *only, "--seed", str(seed), "--out", folder / run, "--quiet"],
+                    env=environment,
+                    check=True,
+                )
                 (folder / run / "complete").write_text(" ".join(only) + "\n", encoding="utf-8")
             ledgers[run] = json.loads((folder / run / "claims.json").read_text(encoding="utf-8"))
             undecided = sum(kind(e["verdict"]) == "undecided" for e in ledgers[run])
