@@ -77,7 +77,7 @@ class CudaBackend final : public Backend {
   std::string refusal(const BackwardProblem& p) const override { return refusal(p.forward); }
   std::string refusal(const MergeProblem& p) const override { return refusal_of(p.out.device); }
   std::string refusal(const TangentProblem& p) const override {
-    return concat("arrays on ", text_of(p.backward.forward.device), ", for which it is computed on the CPU alone");
+    return concat("arrays on ", text_of(p.backward.forward.device), ": derivatives along tangents need the CPU");
   }
 
   void plan(const Problem& p, const Planning& planning, Plan& plan) const override {
