@@ -211,13 +211,14 @@ Plan Call::plan() {
 }
 
 double Call::flops() {
-  if (merge_) return 2.0 * static_cast<double>(std::ssize(parts_) * count(layout_of(out_)));
+  if (merge_) return 2.0 * static_cast<double>(std::ssize(parts_) * extent_of(layout_of(out_)).count);
   const double products = backward_ ? kBackwardFlops : jvp_ ? kJvpFlops : twice_ ? kDoubleFlops : 1.0;
   return products * forward_flops(problem());
 }
 
 double Call::bytes() {
-  if (merge_) return static_cast<double>((std::ssize(parts_) + 1) * count(layout_of(out_)) * size_of(out_.dtype));
+  if (merge_)
+    return static_cast<double>((std::ssize(parts_) + 1) * extent_of(layout_of(out_)).count * size_of(out_.dtype));
   return key_value_bytes(problem());
 }
 

@@ -49,7 +49,7 @@ class Before {
 
  private:
   void own(const Layout& layout, std::vector<bool>& owned) const {
-    const std::int64_t elements = count(layout);
+    const std::int64_t elements = extent_of(layout).count;
     for (std::int64_t i = 0; i < elements; ++i) {
       std::int64_t left = i, offset = 0;
       for (int d = layout.rank; d-- > 0; left /= layout.shape[d]) {

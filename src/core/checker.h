@@ -139,17 +139,17 @@ class Checker {
     if (size_of(view.dtype) == 0)
       refuse_dtype(name, ": expected a known dtype, got code ", static_cast<int>(view.dtype));
     const Layout layout = layout_of(view);
-    if (count(layout) > kMaxElements) {
+    const Extent extent = extent_of(layout);
+    if (extent.count > kMaxElements) {
       refuse(name, ": expected at most 2^56 elements, got shape ", text_of(view.shape));
     }
-    const Extent extent = extent_of(layout);
     if (!extent.fits) {
       refuse(name, ": expected elements within 2^60 bytes, got shape ", text_of(view.shape), " with strides ",
              text_of(view.strides));
     }
     memory_.push_back({name, layout, extent.span, written, nullptr});
     Memory& memory = memory_.back();
-    if (pointers_ == Pointers::ignored || is_empty(layout)) return memory;
+    if (pointers_ == Pointers::ignored || extent.count == 0) return memory;
     if (view.data == nullptr) refuse(name, ": expected a pointer to data of shape ", text_of(view.shape), ", got null");
     aligned(name, layout, view.dtype);
     return memory;

@@ -1,30 +1,9 @@
 #include "core/layout.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace keel {
 namespace {
-
-std::int64_t magnitude(std::int64_t x) { return x < 0 ? -x : x; }
-
-constexpr std::int64_t kMaxBytes = std::int64_t{1} << 60;  // beyond any address space; sums of two such still fit
-
-// Bytes that a view reaches below and above its base (to the highest element's first byte); false past kMaxBytes.
-bool reach(const Layout& layout, std::int64_t& below, std::int64_t& above) {
-  below = above = 0;
-  for (int i = 0; i < layout.rank; ++i) {
-    std::int64_t span = 0;
-    if (layout.strides[i] == std::numeric_limits<std::int64_t>::min()) return false;
-    const std::int64_t steps = std::max<std::int64_t>(layout.shape[i], 1) - 1;
-    if (__builtin_mul_overflow(magnitude(layout.strides[i]), steps, &span)) return false;
-    if (__builtin_mul_overflow(span, layout.item, &span)) return false;
-    std::int64_t& side = layout.strides[i] < 0 ? below : above;
-    if (__builtin_add_overflow(side, span, &side)) return false;
-  }
-  std::int64_t total = 0;
-  return !__builtin_add_overflow(below, above, &total) && total < kMaxBytes;
-}
 
 // Is there 0 ≤ x_i ≤ count_i with Σ step_i·x_i = target? Depth first over the terms by falling step; what the later
 // terms can still add bounds each x_i, so nested strides leave one or two candidates per level.
@@ -78,29 +57,15 @@ class SubsetSum {
 
 }  // namespace
 
-bool is_empty(const Layout& layout) {
-  for (int i = 0; i < layout.rank; ++i) {
-    if (layout.shape[i] == 0) return true;
-  }
-  return false;
-}
-
-std::int64_t count(const Layout& layout) {
-  if (is_empty(layout)) return 0;
-  std::int64_t product = 1;
-  for (int i = 0; i < layout.rank; ++i) {
-    if (__builtin_mul_overflow(product, layout.shape[i], &product)) return std::numeric_limits<std::int64_t>::max();
-  }
-  return product;
-}
-
 bool has_distinct_elements(const Layout& layout, bool reduces) {
-  if (is_empty(layout)) return true;
   struct Dimension {
     std::int64_t stride = 0, steps = 0;
   };
   std::array<Dimension, 4> dims{};
-  for (int i = 0; i < layout.rank; ++i) dims[i] = {magnitude(layout.strides[i]), layout.shape[i] - 1};
+  for (int i = 0; i < layout.rank; ++i) {
+    if (layout.shape[i] == 0) return true;
+    dims[i] = {magnitude(layout.strides[i]), layout.shape[i] - 1};
+  }
   std::sort(dims.begin(), dims.end(), [](const Dimension& a, const Dimension& b) { return a.stride < b.stride; });
   std::int64_t reached = 0;  // fits, as the extent does
   for (const Dimension& dim : dims) {
@@ -111,20 +76,11 @@ bool has_distinct_elements(const Layout& layout, bool reduces) {
   return true;
 }
 
-Extent extent_of(const Layout& layout) {
-  std::int64_t below = 0, above = 0;
-  const bool fits = reach(layout, below, above);
-  if (is_empty(layout)) return {fits, {layout.base, 0}};
-  if (!fits) return {false, {0, std::numeric_limits<std::uintptr_t>::max()}};
-  return {true,
-          {layout.base - static_cast<std::uintptr_t>(below), static_cast<std::uintptr_t>(below + above + layout.item)}};
-}
-
 bool share_memory(const Layout& a, const Layout& b) {
-  if (is_empty(a) || is_empty(b)) return false;
-  const auto [a_fits, a_span] = extent_of(a);
-  const auto [b_fits, b_span] = extent_of(b);
-  if (!a_fits || !b_fits) return true;
+  const Extent a_extent = extent_of(a), b_extent = extent_of(b);
+  if (a_extent.count == 0 || b_extent.count == 0) return false;
+  if (!a_extent.fits || !b_extent.fits) return true;
+  const Span a_span = a_extent.span, b_span = b_extent.span;
   if (are_apart(a_span, b_span)) return false;
 
   // a.low + Σ a-steps = b.low + Σ b-steps; with every b-index counted from its far end all signs become plus.

@@ -1,7 +1,8 @@
 #pragma once
 
-#include <array>
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 
 #include "keel/view.h"
 
@@ -23,28 +24,49 @@ Layout layout_of(const BasicView<Rank, Pointer>& view) {
           view.strides.data()};
 }
 
-[[nodiscard]] bool is_empty(const Layout& layout);
-
-// The number of elements of a view; INT64_MAX if it overflows.
-[[nodiscard]] std::int64_t count(const Layout& layout);
-
 // Whether no two elements overlap. Exact for layouts whose dimensions nest (each stride steps over all that
 // the smaller ones reach), which every slice, transpose or reshape of an array is; others count as overlapping. If the
 // view `reduces`, what is written along a stride of 0 is a sum, and one element.
 [[nodiscard]] bool has_distinct_elements(const Layout& layout, bool reduces = false);
 
-// The bytes that a view spans, from first to last: [low, low + size). Everything if it does not fit.
+// The bytes that a view spans, from first to last: [low, low + size).
 struct Span {
   std::uintptr_t low = 0, size = 0;
 };
 
-// `fits`: all elements lie within 2^60 bytes, so that no offset can overflow. The same is required of
-// the other dimensions of a view without elements: loops over those still compute with their strides.
 struct Extent {
-  bool fits = false;
-  Span span;
+  bool fits = false;  // all elements lie within 2^60 bytes, so that no offset can overflow. The same is required of
+                      // the other dimensions of a view without elements: loops over those still use their strides.
+  std::int64_t count = 0;  // of elements; INT64_MAX if it overflows
+  Span span;               // nothing for a view without elements, everything for one that does not fit
 };
-[[nodiscard]] Extent extent_of(const Layout& layout);
+
+constexpr std::int64_t magnitude(std::int64_t x) { return x < 0 ? -x : x; }
+
+// Here, for the rank to be known where it is called: of a small call it is a good part.
+[[nodiscard]] inline Extent extent_of(const Layout& layout) {
+  constexpr std::int64_t most = std::int64_t{1} << 60;  // beyond any address space; sums of two such still fit
+  std::int64_t below = 0, above = 0, count = 1, total = 0;
+  bool fits = true, is_empty = false, counts = true;
+  for (int i = 0; i < layout.rank; ++i) {
+    const std::int64_t size = layout.shape[i], stride = layout.strides[i];
+    is_empty |= size == 0;
+    counts &= !__builtin_mul_overflow(count, size, &count);
+    // Bytes that the view reaches below and above its base, to the highest element's first byte.
+    std::int64_t reach = 0;
+    std::int64_t& side = stride < 0 ? below : above;
+    fits &= stride != std::numeric_limits<std::int64_t>::min() &&
+            !__builtin_mul_overflow(magnitude(stride), std::max<std::int64_t>(size, 1) - 1, &reach) &&
+            !__builtin_mul_overflow(reach, layout.item, &reach) && !__builtin_add_overflow(side, reach, &side);
+  }
+  fits = fits && !__builtin_add_overflow(below, above, &total) && total < most;
+  if (is_empty) return {fits, 0, {layout.base, 0}};
+  if (!counts) count = std::numeric_limits<std::int64_t>::max();
+  if (!fits) return {false, count, {0, std::numeric_limits<std::uintptr_t>::max()}};
+  return {true,
+          count,
+          {layout.base - static_cast<std::uintptr_t>(below), static_cast<std::uintptr_t>(total + layout.item)}};
+}
 
 inline bool are_apart(const Span& a, const Span& b) {
   return a.low <= b.low ? b.low - a.low >= a.size : a.low - b.low >= b.size;
@@ -58,7 +80,7 @@ inline bool are_apart(const Span& a, const Span& b) {
 // dimensions of size 0 or 1. They become 0, or 1 along the last dimension, so that no offset computed from them
 // overflows.
 template <std::size_t Rank, class Pointer>
-void tidy(BasicView<Rank, Pointer>& view) {
+[[gnu::always_inline]] inline void tidy(BasicView<Rank, Pointer>& view) {
   if (!view.given()) {
     view.strides = {};
     return;

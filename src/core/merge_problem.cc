@@ -102,7 +102,7 @@ MergeProblem make_merge_problem(std::span<const Partial> parts, const MutableTen
   check.check_memory();
 
   MergeProblem problem{{parts.begin(), parts.end()},       out, outputs, threads, stream,
-                       count(layout_of(parts.front().lse))};
+                       extent_of(layout_of(parts.front().lse)).count};
   tidy(problem.out);
   for (const RowStatistic& statistic : kStatistics) tidy(problem.outputs.*statistic.result);
   for (Partial& part : problem.parts) {

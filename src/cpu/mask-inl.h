@@ -51,6 +51,11 @@ HWY_INLINE Range VisibleKeys(const Call& call, const ForwardHead& head, std::int
   return range.empty() ? Range{0, 0} : range;
 }
 
+// Whether every row that is not padding has the same VisibleKeys(): those of the head.
+HWY_INLINE bool SeesAllKeys(const Call& call, const ForwardHead& head) {
+  return call.sequences.window_left == INT64_MAX && call.sequences.window_right == INT64_MAX && !head.tiles;
+}
+
 // The keys of `block` that any of the rows sees, {0, 0} if there are none.
 HWY_INLINE Range NeededKeys(const Range* keys, std::int64_t rows, Range block) {
   Range needed = {INT64_MAX, 0};

@@ -40,8 +40,13 @@ class ScoreRows {
         scratch_(scratch),
         dense_(HasDenseTerms(call, head)),
         seen_(head.tiles ? scratch.seen : scratch.keys) {
-    Range all = {INT64_MAX, 0};
     RowPlace place = PlaceOf(0);
+    if (PlaceOf(rows_ - 1).i < head.q_len && SeesAllKeys(call, head)) {
+      all_keys_ = VisibleKeys(call, head, place.g, place.i);
+      std::fill_n(scratch_.keys, rows_, all_keys_);
+      return;
+    }
+    Range all = {INT64_MAX, 0};
     for (std::int64_t r = 0; r < rows_; ++r, ++place) {
       const Range keys = VisibleKeys(call_, head_, place.g, place.i);
       scratch_.keys[r] = keys;

@@ -161,9 +161,9 @@ TEST(Extent, FitsUntilTwoToTheSixty) {
 
 TEST(Count, IsTheProductOfTheSizesOrTheLargestNumber) {
   const std::int64_t big = std::int64_t{1} << 40;
-  EXPECT_EQ(count(Array{0, 8, 3, {2, 3, 4}, {0, 0, 0}}), 24);
-  EXPECT_EQ(count(Array{0, 8, 3, {big, 0, big}, {0, 0, 0}}), 0);
-  EXPECT_EQ(count(Array{0, 8, 2, {big, big}, {0, 0}}), std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ(extent_of(Array{0, 8, 3, {2, 3, 4}, {0, 0, 0}}).count, 24);
+  EXPECT_EQ(extent_of(Array{0, 8, 3, {big, 0, big}, {0, 0, 0}}).count, 0);
+  EXPECT_EQ(extent_of(Array{0, 8, 2, {big, big}, {0, 0}}).count, std::numeric_limits<std::int64_t>::max());
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ class GpuCopies {
     if (!view.given()) return view;
     view.device = {DeviceKind::cuda, 0};
     const Layout layout = layout_of(view);
-    if (is_empty(layout) || view.data == nullptr) return view;
+    if (extent_of(layout).count == 0 || view.data == nullptr) return view;
     const Span span = extent_of(layout).span;
     view.data = send(span.low, span.size, layout.base, std::is_same_v<Pointer, void*>);
     return view;
