@@ -41,6 +41,10 @@ struct ForwardCall : Call {
 
 // One sequence and one key-value head. Views not given have data == nullptr.
 struct ForwardHead {
+  ForwardHead() = default;
+  // Field by field: an aggregate of this size would be cleared first, which takes a good part of a small call.
+  ForwardHead(const Call& call, const Entry& at, std::int64_t e, std::int64_t h, std::int64_t kv_head);
+
   Rows q, k, v;  // k and v: head_stride unused
   MutableRows out;
   std::int64_t n_q = 0;  // rows of out; those from q_len on are padding

@@ -42,49 +42,48 @@ inline void take_shared_mask(ForwardHead& head, std::int64_t group) {
   if (begin == end) head.mask = {};
 }
 
+inline ForwardHead::ForwardHead(const Call& call, const Entry& at, std::int64_t e, std::int64_t h, std::int64_t kv_head)
+    : q(rows_of(call.q, at.batch, h, at.q_begin)),
+      k(rows_of(call.k, at.batch, kv_head, at.k_begin)),
+      v(rows_of(call.v, at.batch, kv_head, at.k_begin)),
+      out(rows_of(call.out, at.batch, h, at.q_begin)),
+      n_q(at.q_rows),
+      q_len(at.q_len),
+      k_len(at.k_len),
+      k_begin(at.k_start),
+      diagonal(at.diagonal),
+      entry(e),
+      first_head(h),
+      first_query(at.q_position),
+      first_key(at.k_position),
+      scale(rows_of(call.scale_tensor, at.batch, h, at.q_begin)),
+      mask(rows_of(call.mask, at.batch, h, at.q_begin, at.k_begin)),
+      bias(rows_of(call.bias, at.batch, h, at.q_begin, at.k_begin)),
+      alibi(rows_of(call.alibi, at.batch, h, at.q_begin)),
+      sinks(rows_of(call.sinks, at.batch, h, at.q_begin)),
+      relative(rows_of(call.relative_bias, at.batch, h, at.q_begin)),
+      relative_pad(call.relative_pad),
+      tiles(call.block_tiles),
+      tiles_row(at.q_begin),
+      tiles_key(at.k_begin),
+      lse(rows_of(call.lse, at.batch, h, at.q_begin)),
+      max_logit(rows_of(call.max_logit, at.batch, h, at.q_begin)),
+      entropy(rows_of(call.entropy, at.batch, h, at.q_begin)),
+      max_weight(rows_of(call.max_weight, at.batch, h, at.q_begin)),
+      logit_mean(rows_of(call.logit_mean, at.batch, h, at.q_begin)),
+      logit_var(rows_of(call.logit_var, at.batch, h, at.q_begin)),
+      visible(rows_of(call.visible, at.batch, h, at.q_begin)),
+      logit_count(rows_of(call.logit_count, at.batch, h, at.q_begin)),
+      key_sums(rows_of(call.key_sums, at.batch, h, at.k_begin)),
+      weights(rows_of(call.weights, at.batch, h, at.q_begin, at.k_begin)),
+      weights_before(at.k_begin),
+      weights_after(call.sequences.n_k - at.k_begin - at.k_len) {
+  if (tiles) tiles.offsets += at.batch * tiles.batch + h * tiles.head;
+  take_shared_mask(*this, call.group);
+}
+
 inline ForwardHead head_of(const Call& call, std::int64_t e, std::int64_t kv_head) {
-  const Entry entry = call.sequences.entry(e);
-  const std::int64_t b = entry.batch, h = kv_head * call.group, q = entry.q_begin, k = entry.k_begin;
-  ForwardHead head = {.q = rows_of(call.q, b, h, q),
-                      .k = rows_of(call.k, b, kv_head, k),
-                      .v = rows_of(call.v, b, kv_head, k),
-                      .out = rows_of(call.out, b, h, q),
-                      .n_q = entry.q_rows,
-                      .q_len = entry.q_len,
-                      .k_len = entry.k_len,
-                      .k_begin = entry.k_start,
-                      .diagonal = entry.diagonal,
-                      .entry = e,
-                      .first_head = h,
-                      .first_query = entry.q_position,
-                      .first_key = entry.k_position,
-                      .scale = rows_of(call.scale_tensor, b, h, q),
-                      .mask = rows_of(call.mask, b, h, q, k),
-                      .bias = rows_of(call.bias, b, h, q, k),
-                      .alibi = rows_of(call.alibi, b, h, q),
-                      .sinks = rows_of(call.sinks, b, h, q),
-                      .relative = rows_of(call.relative_bias, b, h, q),
-                      .relative_pad = call.relative_pad,
-                      .tiles = call.block_tiles,
-                      .tiles_row = q,
-                      .tiles_key = k,
-                      .lse = rows_of(call.lse, b, h, q),
-                      .max_logit = rows_of(call.max_logit, b, h, q),
-                      .entropy = rows_of(call.entropy, b, h, q),
-                      .max_weight = rows_of(call.max_weight, b, h, q),
-                      .logit_mean = rows_of(call.logit_mean, b, h, q),
-                      .logit_var = rows_of(call.logit_var, b, h, q),
-                      .visible = rows_of(call.visible, b, h, q),
-                      .logit_count = rows_of(call.logit_count, b, h, q),
-                      .m = {},
-                      .norm = {},
-                      .key_sums = rows_of(call.key_sums, b, h, k),
-                      .weights = rows_of(call.weights, b, h, q, k),
-                      .weights_before = k,
-                      .weights_after = call.sequences.n_k - k - entry.k_len};
-  if (head.tiles) head.tiles.offsets += b * head.tiles.batch + h * head.tiles.head;
-  take_shared_mask(head, call.group);
-  return head;
+  return {call, call.sequences.entry(e), e, kv_head * call.group, kv_head};
 }
 
 inline ForwardHead head_of(const ForwardCall& call, std::int64_t e, std::int64_t kv_head) {
