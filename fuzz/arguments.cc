@@ -130,6 +130,7 @@ Case case_of(const Problem& p) {
   c.statistics = c.heads = c.key_sums = true;
   c.key_sum_rows = p.outputs.key_sum_rows;
   c.weights = conformance::Weights::q_dtype;
+  c.scores = p.outputs.score_stage;
   return c;
 }
 
@@ -189,6 +190,7 @@ std::string forward_fault(Generator& random, Arena& arena, bool numbers) {
       take(a.out, out);
       take(a.outputs.weights, o.weights);
       take(a.outputs.key_sums, o.key_sums);
+      take(a.outputs.scores, o.scores);
       for (const auto& statistic : kRowStatistics) {
         take(a.outputs.*statistic.result, o.*statistic.result);
       }

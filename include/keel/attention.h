@@ -107,8 +107,9 @@ struct Options {
   ListView q_offsets{};
   ListView k_offsets{};
 
-  // ALiBi: −slope_h · |i + offset − j|, one slope per query head (H_q), along the diagonal described at Window.
-  HeadView alibi{};
+  // ALiBi: −slope · |i + offset − j|, one slope per query head (H_q), or per batch entry and query head (B, H_q), along
+  // the diagonal described at Window. Any float dtype.
+  SlopeView alibi{};
 
   // A bias by distance, as in T5: table[h, clamp(j − i − offset, −R, R) + R], (H_q, 2R + 1) or (1, 2R + 1), q's dtype
   // or f32, along the same diagonal; −inf masks.
@@ -141,8 +142,15 @@ struct HeadStatistics {
   std::int64_t rows = 0;          // how many rows see at least one key
 };
 
+// The stages of a score on its way to the softmax, of which Outputs::scores reports one.
+enum class ScoreStage : std::uint8_t {
+  raw,     // scale·(q·k)
+  capped,  // after the softcap
+  masked,  // after biases, ALiBi and masks: what the softmax gets, −inf for a hidden key
+};
+
 // What attention can report besides its output. Each is computed only if a view is given, and in the same pass except
-// for key_sums.
+// for key_sums and scores.
 // Row statistics are (B, H_q, N_q) in f32 (f64 for f64 inputs), `visible` and `logit_count` in i64. A fully masked row
 // has lse and max_logit −inf and 0 in all others. A row with a visible NaN has NaN in all but these two. In logit_mean
 // and logit_var scores at or below −2^64 count as masked: a finite bias (−1e30, the lowest float) masks such keys in
@@ -166,6 +174,12 @@ struct Outputs {
   // the keys that it sees NaN.
   MutableRowView key_sums{};
   std::int64_t key_sum_rows = 0;
+
+  // The scores at one stage, (B, H_q, N_q, N_k), q's dtype or f32, from a further pass over q and k. Before `masked`
+  // they are those of every query and key of an entry, whatever masks hide. What does not belong together (padding, and
+  // rows and keys of different packed entries) is −inf at every stage.
+  MutableTensorView scores{};
+  ScoreStage score_stage = ScoreStage::raw;
 };
 
 // out = attention of q over (k, v).
@@ -251,9 +265,9 @@ struct Partial {
 //   lse = log Σ exp(lse_p)    w_p = exp(lse_p − lse)    out = Σ w_p · out_p
 //   max_logit = max of max_logit_p    entropy = Σ w_p (entropy_p − ln w_p)    max_weight = max of w_p · max_weight_p
 //   visible = Σ visible_p    logit_count = Σ logit_count_p    logit_mean, logit_var: weighted by logit_count_p
-// `outputs` may request lse and row statistics; weights, heads and key_sums cannot be merged. Every part must have each
-// requested statistic; logit_mean also needs logit_count, logit_var also logit_mean and logit_count. A part with
-// lse −inf saw no key and is ignored.
+// `outputs` may request lse and row statistics; weights, heads, key_sums and scores cannot be merged. Every part must
+// have each requested statistic; logit_mean also needs logit_count, logit_var also logit_mean and logit_count. A part
+// with lse −inf saw no key and is ignored.
 //
 // 16-bit results may be merged from f32 parts, and f32 ones from 16-bit parts. out, lse and each statistic may be
 // exactly the same view as in a part: merge({acc, next}, acc.out, …) adds to acc in place.

@@ -45,6 +45,13 @@ typedef enum keel_dtype {
 
 typedef enum keel_causal { KEEL_CAUSAL_NONE = 0, KEEL_CAUSAL_TOP_LEFT = 1, KEEL_CAUSAL_BOTTOM_RIGHT = 2 } keel_causal;
 
+/* Which scores keel_outputs.scores are. */
+typedef enum keel_score_stage {
+  KEEL_SCORES_RAW = 0,    /* scale * (q . k) */
+  KEEL_SCORES_CAPPED = 1, /* after the softcap */
+  KEEL_SCORES_MASKED = 2  /* after biases, ALiBi and masks */
+} keel_score_stage;
+
 typedef enum keel_device_kind { KEEL_CPU = 0, KEEL_CUDA = 1, KEEL_EXTENSION = 2 } keel_device_kind;
 
 #define KEEL_UNBOUNDED INT64_MAX
@@ -100,14 +107,15 @@ typedef struct keel_options {
   keel_origin origin;
   keel_view q_lengths, k_lengths; /* lists */
   keel_view q_offsets, k_offsets; /* lists */
-  keel_view alibi, sinks;         /* per head */
+  keel_view alibi;                /* per head, (H_q), or per batch entry and head, (B, H_q) */
+  keel_view sinks;                /* per head */
   double dropout;
   uint64_t seed;
   void* stream;                      /* on a CUDA device: the cudaStream_t on which the work is queued */
   keel_view relative_bias;           /* (H_q, 2R + 1) */
   const keel_block_mask* block_mask; /* NULL: none */
   keel_view k_starts;                /* list */
-  int64_t order;                     /* on a CUDA device: 0: dq has the same bits every time; 1: added up in any order */
+  int64_t order; /* on a CUDA device: 0: dq has the same bits every time; 1: added up in any order */
 } keel_options;
 
 typedef struct keel_head_statistics {
@@ -126,6 +134,8 @@ typedef struct keel_outputs {
   keel_view key_sums;          /* (B, H_q, N_k) */
   int64_t key_sum_rows;        /* 0: all */
   keel_view logit_count;       /* rows */
+  keel_view scores;            /* (B, H_q, N_q, N_k) */
+  int64_t score_stage;         /* keel_score_stage */
 } keel_outputs;
 
 typedef struct keel_backward_inputs {

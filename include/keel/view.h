@@ -53,6 +53,16 @@ using MutableTableView = BasicView<2, void*>;
 using HeadView = BasicView<1, const void*>;  // one value per query head: (H)
 using MutableHeadView = BasicView<1, void*>;
 
+// One value per query head, (H), or one per batch entry and query head, (B, H).
+struct SlopeView : BasicView<2, const void*> {
+  SlopeView() = default;
+  template <class Pointer>
+  SlopeView(const BasicView<2, Pointer>& view) : BasicView(view) {}
+  template <class Pointer>
+  SlopeView(const BasicView<1, Pointer>& view)
+      : BasicView{view.data, view.dtype, {view.given() ? 1 : 0, view.shape[0]}, {0, view.strides[0]}, view.device} {}
+};
+
 // Lengths or offsets, i64: from a vector, an array or a span, or from a view of memory on a device.
 struct ListView : BasicView<1, const void*> {
   ListView() = default;

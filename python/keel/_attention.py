@@ -60,6 +60,9 @@ STATISTICS = tuple(name for name in RowStats._fields if name != "heads")  # one 
 COUNTS = ("visible", "logit_count")  # those that are integers
 
 
+ScoreStage = Literal["raw", "capped", "masked"]
+
+
 class AttentionResult(NamedTuple):
     """What `keel.attention` returns when asked for more than the output. What was not asked for is None.
 
@@ -68,6 +71,7 @@ class AttentionResult(NamedTuple):
     weights   (B, H_q, N_q, N_k), what multiplied v
     stats     RowStats
     key_sums  (B, H_q, N_k), the sum of each key's weights over the rows, float32 (float64 for float64 inputs)
+    scores    (B, H_q, N_q, N_k), at the stage that return_scores named
     """
 
     out: Any
@@ -75,6 +79,7 @@ class AttentionResult(NamedTuple):
     weights: Any = None
     stats: RowStats | None = None
     key_sums: Any = None
+    scores: Any = None
 
 
 class ArraySettings(ArrayOptions, total=False):
@@ -96,6 +101,7 @@ def attention(
     return_weights: Literal[False] = False,
     return_stats: Literal[False] = False,
     return_key_sums: Literal[False] = False,
+    return_scores: None = None,
     **settings: Unpack[ArraySettings],
 ) -> Any: ...
 @overload
@@ -108,6 +114,7 @@ def attention(
     return_weights: bool = False,
     return_stats: bool = False,
     return_key_sums: bool = False,
+    return_scores: ScoreStage | None = None,
     **settings: Unpack[ArraySettings],
 ) -> AttentionResult: ...
 @overload
@@ -120,6 +127,7 @@ def attention(
     return_weights: Literal[True],
     return_stats: bool = False,
     return_key_sums: bool = False,
+    return_scores: ScoreStage | None = None,
     **settings: Unpack[ArraySettings],
 ) -> AttentionResult: ...
 @overload
@@ -132,6 +140,7 @@ def attention(
     return_weights: bool = False,
     return_stats: Literal[True],
     return_key_sums: bool = False,
+    return_scores: ScoreStage | None = None,
     **settings: Unpack[ArraySettings],
 ) -> AttentionResult: ...
 @overload
@@ -144,6 +153,7 @@ def attention(
     return_weights: bool = False,
     return_stats: bool = False,
     return_key_sums: Literal[True],
+    return_scores: ScoreStage | None = None,
     **settings: Unpack[ArraySettings],
 ) -> AttentionResult: ...
 @overload
@@ -156,6 +166,20 @@ def attention(
     return_weights: bool = False,
     return_stats: bool = False,
     return_key_sums: bool = False,
+    return_scores: ScoreStage,
+    **settings: Unpack[ArraySettings],
+) -> AttentionResult: ...
+@overload
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    return_lse: bool = False,
+    return_weights: bool = False,
+    return_stats: bool = False,
+    return_key_sums: bool = False,
+    return_scores: ScoreStage | None = None,
     **settings: Unpack[ArraySettings],
 ) -> Any: ...
 @takes(ArrayOptions)
@@ -172,6 +196,7 @@ def attention(
     saturation_threshold: float = 0.99,
     return_key_sums: bool = False,
     key_sum_rows: int = 0,
+    return_scores: ScoreStage | None = None,
     **options: Unpack[ArrayOptions],
 ) -> Any:
     """Attention of the queries q over the keys k and values v: softmax(scale · q kᵀ) v.
@@ -193,7 +218,7 @@ def attention(
                causal, window, alibi and dropout follow them. (query, key, n_q, n_k) where it goes on after the slice
     scale      a number, 1/sqrt(d_k) by default, or an array (B, H_q, N_q), any dimension 1
     softcap    c: scores become c·tanh(score/c)
-    alibi      (H_q,) slopes
+    alibi      (H_q,) slopes, or (B, H_q): one per batch entry and head
     relative_bias   (H_q, 2R + 1), or (1, 2R + 1) for all heads: numbers to add to the scores by the distance of a key
                from the diagonal, from -R to R; farther keys take the last ones
     sinks      (H_q,) logits that join the softmax denominator
@@ -208,6 +233,9 @@ def attention(
                library of q, if that is torch or CuPy, else CUDA's default stream
     saturation_threshold   the weight above which a row counts as saturated in return_stats
     key_sum_rows   sum key_sums over this many last rows of each entry; 0 for all rows
+    return_scores  "raw": scale · q kᵀ; "capped": after the softcap; "masked": after biases and masks too, as the
+               softmax gets them, -inf where a key is hidden. The first two are of every query and key, whatever masks
+               hide, except that padding, and rows and keys of different packed entries, are -inf
 
     Returns the output; an AttentionResult when any of the return_... arguments asks for more.
 
@@ -233,17 +261,21 @@ def attention(
     outputs: dict[str, Any] = {}
     if return_lse:
         outputs["lse"] = maker.row(rows)
-    if return_weights or return_key_sums:
+    if return_weights or return_key_sums or return_scores is not None:
         _, k_shape, _ = _core.describe("attention", "k", k)
         keys = tuple(k_shape[-2:-1])
         if return_weights:
             outputs["weights"] = maker.empty(rows + keys)
         if return_key_sums:
             outputs["key_sums"] = maker.row(rows[:-1] + keys)
+        if return_scores is not None:
+            outputs["scores"] = maker.empty(rows + keys)
     if return_stats:
         outputs |= {name: new_statistic(maker, name, rows) for name in STATISTICS}
         outputs["heads"] = _new_heads(maker, q_shape, options.get("q_offsets"))
-    settings = {"saturation_threshold": saturation_threshold, "key_sum_rows": key_sum_rows}
+    settings: dict[str, Any] = {"saturation_threshold": saturation_threshold, "key_sum_rows": key_sum_rows}
+    if return_scores is not None:
+        settings["score_stage"] = return_scores
     _core.attention(q, k, v, out, options, outputs | settings)
     if not outputs:
         return out
@@ -252,7 +284,8 @@ def attention(
         *means, rows_seen = (outputs["heads"][..., i] for i in range(len(HeadStats._fields)))
         heads = HeadStats._make([*means, maker.as_counts(rows_seen)])
         stats = RowStats._make([*(outputs[name] for name in STATISTICS), heads])
-    return AttentionResult(out, outputs.get("lse"), outputs.get("weights"), stats, outputs.get("key_sums"))
+    more = (outputs.get(name) for name in ("key_sums", "scores"))
+    return AttentionResult(out, outputs.get("lse"), outputs.get("weights"), stats, *more)
 
 
 def new_statistic(maker: Any, name: str, rows: tuple[int, ...]) -> Any:

@@ -173,6 +173,11 @@ void read_scale(Arguments& arguments, const char* name, nb::handle object, Optio
   }
 }
 
+// One slope per head, or one per batch entry and head.
+void read_alibi(Arguments& arguments, const char* name, nb::handle object, Options& options) {
+  options.alibi = arguments.optional<2>(name, object, Access::read, 1);
+}
+
 void read_seed(Arguments& arguments, const char* name, nb::handle object, Options& options) {
   const nb::object index = PyBool_Check(object.ptr()) ? nb::object() : nb::steal(PyNumber_Index(object.ptr()));
   if (index.is_valid()) options.seed = PyLong_AsUnsignedLongLong(index.ptr());
@@ -220,6 +225,19 @@ void read_key_sum_rows(Arguments& arguments, const char* name, nb::handle object
   outputs.key_sum_rows = read_integer(arguments.place(name), object);
 }
 
+void read_score_stage(Arguments& arguments, const char* name, nb::handle object, Outputs& outputs) {
+  static constexpr std::pair<const char*, ScoreStage> kStages[] = {
+      {"raw", ScoreStage::raw}, {"capped", ScoreStage::capped}, {"masked", ScoreStage::masked}};
+  for (const auto& [stage, code] : kStages) {
+    if (!PyUnicode_Check(object.ptr()) || PyUnicode_CompareWithASCIIString(object.ptr(), stage) != 0) continue;
+    outputs.score_stage = code;
+    return;
+  }
+  const std::string wrong = "expected None, 'raw', 'capped' or 'masked', got " + text_of(object);
+  if (!PyUnicode_Check(object.ptr())) arguments.place(name).type_error(wrong);
+  arguments.place(name).value_error(wrong);
+}
+
 template <class Results>
 void read_accumulate(Arguments& arguments, const char* name, nb::handle object, Results& results) {
   if (!PyBool_Check(object.ptr())) arguments.place(name).type_error("expected True or False, got " + text_of(object));
@@ -244,7 +262,7 @@ constexpr Row<Options> kOptions[] = {
     {"origin", read_origin},
     {"scale", read_scale},
     {"softcap", kNumber<&Options::softcap>},
-    {"alibi", kView<&Options::alibi, 1>},
+    {"alibi", read_alibi},
     {"relative_bias", kView<&Options::relative_bias, 1>},
     {"sinks", kView<&Options::sinks, 1>},
     {"dropout", kNumber<&Options::dropout>},
@@ -272,6 +290,8 @@ constexpr Row<Outputs> kOutputs[] = {
     {"saturation_threshold", kNumber<&Outputs::saturation_threshold>},
     {"key_sums", kView<&Outputs::key_sums, 1>},
     {"key_sum_rows", read_key_sum_rows},
+    {"scores", kView<&Outputs::scores, 2>},
+    {"score_stage", read_score_stage},
 };
 
 constexpr Row<Partial> kPartial[] = {

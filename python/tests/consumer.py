@@ -17,6 +17,7 @@ def arrays(flag: bool) -> None:
     assert_type(keel.attention(q, q, q, return_weights=True, threads=2), keel.AttentionResult)
     assert_type(keel.attention(q, q, q, return_stats=True, saturation_threshold=0.9), keel.AttentionResult)
     assert_type(keel.attention(q, q, q, return_key_sums=True, key_sum_rows=2), keel.AttentionResult)
+    assert_type(keel.attention(q, q, q, return_scores="raw"), keel.AttentionResult)
     assert_type(keel.attention(q, q, q, return_lse=flag), Any)
     result = keel.attention(q, q, q, return_lse=True)
     assert_type(keel.attention_backward(q, q, q, result.out, result.lse, q), keel.Gradients)
@@ -34,8 +35,11 @@ def tensors(flag: bool) -> None:
     assert_type(keel.torch.attention(q, q, q, return_lse=True), keel.torch.Attention)
     assert_type(keel.torch.attention(q, q, q, return_stats=True), keel.torch.Attention)
     assert_type(keel.torch.attention(q, q, q, return_lse=flag, return_weights=True), keel.torch.AttentionWeights)
+    assert_type(keel.torch.attention(q, q, q, return_weights=flag, return_scores="raw"), keel.torch.AttentionScores)
     several = keel.torch.attention(q, q, q, return_lse=flag)
-    assert_type(several, torch.Tensor | keel.torch.Attention | keel.torch.AttentionWeights)
+    assert_type(
+        several, torch.Tensor | keel.torch.Attention | keel.torch.AttentionWeights | keel.torch.AttentionScores
+    )
     with keel.torch.replace(strict=True):
         assert_type(keel.torch.last_fallback(), str | None)
     keel.transformers.register()

@@ -139,6 +139,9 @@ def test_scale_softcap_alibi_and_sinks():
     slopes = np.array([0.5, 0.25])
     bias = -slopes[:, None, None] * abs(np.arange(5)[:, None] + 1 - np.arange(6))
     np.testing.assert_allclose(keel.attention(q, k, v, alibi=slopes), reference(q, k, v, bias=bias)[0])
+    per_entry = np.array([[0.5, 0.25], [0.125, 1.0]])
+    bias = -per_entry[:, :, None, None] * abs(np.arange(5)[:, None] + 1 - np.arange(6))
+    np.testing.assert_allclose(keel.attention(q, k, v, alibi=per_entry), reference(q, k, v, bias=bias)[0])
     s = q @ k.swapaxes(-1, -2) / np.sqrt(8)
     capped = 2 * np.tanh(s / 2) - s
     np.testing.assert_allclose(keel.attention(q, k, v, softcap=2.0), reference(q, k, v, bias=capped)[0])
@@ -311,6 +314,29 @@ def test_key_sums_are_column_sums_of_the_weights(dtype):
         assert result.key_sums.dtype == (np.float64 if dtype == np.float64 else np.float32)
         tolerance = 6 * TOLERANCE[np.dtype(dtype).name]
         np.testing.assert_allclose(result.key_sums, weights[:, :, -rows:].sum(2), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_scores_of_each_stage(dtype):
+    q, k, v = arrays((2, 4, 6, 8), (2, 2, 10, 8), (2, 2, 10, 8), dtype=dtype)
+    bias = arrays((4, 6, 10), dtype=dtype)[0]
+    options = dict(softcap=1.5, causal="bottom_right", bias=bias, k_lengths=[10, 7])
+    s = q.astype(float) @ np.repeat(k, 2, axis=1).astype(float).swapaxes(-1, -2) / np.sqrt(8)
+    i, j = np.arange(6)[:, None], np.arange(10)
+    lengths = np.array([10, 7])[:, None, None, None]
+    belongs = np.broadcast_to(j < lengths, s.shape)
+    capped = 1.5 * np.tanh(s / 1.5)
+    expected = {
+        "raw": np.where(belongs, s, -np.inf),
+        "capped": np.where(belongs, capped, -np.inf),
+        "masked": np.where(belongs & (j <= i + lengths - 6), capped + bias.astype(float), -np.inf),
+    }
+    tolerance = 2 * TOLERANCE[np.dtype(dtype).name]
+    for stage, scores in expected.items():
+        result = keel.attention(q, k, v, **options, return_scores=stage)
+        assert result.scores.dtype == q.dtype and result.weights is None
+        np.testing.assert_allclose(result.scores.astype(float), scores, rtol=tolerance, atol=tolerance)
+        np.testing.assert_array_equal(result.out, keel.attention(q, k, v, **options))
 
 
 def test_explain_names_a_kernel():

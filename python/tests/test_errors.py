@@ -90,7 +90,8 @@ CASES = [
     ("scale_nan", dict(scale=float("nan")), ValueError, "scale: expected a finite number", "got nan"),
     ("softcap", dict(softcap=-1.0), ValueError, "softcap: expected a positive finite number, got -1", ""),
     ("softcap_text", dict(softcap="1"), TypeError, "softcap: expected a number, got '1'", ""),
-    ("alibi", dict(alibi=x(3)), ValueError, "alibi: expected shape (H_q) = (2), got (3)", ""),
+    ("alibi", dict(alibi=x(3)), ValueError, "alibi: expected shape (H_q) = (2) or (B, H_q) = (1, 2), got (3)", ""),
+    ("alibi_per_entry", dict(alibi=x(3, 2)), ValueError, "alibi: expected shape (H_q) = (2) or", "got (3, 2)"),
     ("sinks", dict(sinks=x(2, 2)), ValueError, "sinks: expected 1 dimensions, got 2", ""),
     ("dropout", dict(dropout=1.5), ValueError, "dropout: expected from 0 to 1, got 1.5", ""),
     ("dropout_text", dict(dropout=None), TypeError, "dropout: expected a number, got None", ""),
@@ -189,6 +190,10 @@ def test_key_sum_rows_is_a_number_of_rows():
         keel.attention(x(), x(), x(), return_key_sums=True, key_sum_rows=-1)
     with pytest.raises(TypeError, match=re.escape("[attention] key_sum_rows: expected a 64-bit integer")):
         keel.attention(x(), x(), x(), return_key_sums=True, key_sum_rows="all")
+    with pytest.raises(ValueError, match="score_stage: expected None, 'raw', 'capped' or 'masked', got 'scaled'"):
+        keel.attention(x(), x(), x(), return_scores="scaled")
+    with pytest.raises(TypeError, match="score_stage: expected None, 'raw', 'capped' or 'masked', got True"):
+        keel.attention(x(), x(), x(), return_scores=True)
 
 
 def test_merge_names_what_a_part_lacks():

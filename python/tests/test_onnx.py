@@ -64,6 +64,7 @@ ATTENTION = {
     "window": {"window": (2, 1)},
     "window_left": {"window": (2, None), "causal": "bottom_right"},
     "alibi": {"alibi": torch.tensor([0.5, 0.25, 0.1, 1.0])},
+    "alibi_per_entry": {"alibi": torch.tensor([[0.5, 0.25, 0.1, 1.0], [1.0, 0.5, 0.25, 0.1]]), "causal": True},
     "sinks": {"sinks": torch.tensor([0.5, -0.25, 2.0, 1.0]), "softcap": 2.0},
     "sinks_causal": {"sinks": torch.tensor([0.5, -0.25, 2.0, 1.0]), "causal": True},
     "scales": {"scale": torch.linspace(0.1, 1.0, 4)[:, None]},
@@ -130,6 +131,20 @@ def test_lse_and_weights_are_exported():
     model, inputs = Call(lambda *x, **o: keel.torch.attention(*x, **o)[1::2], options), qkv()
     for got, expected in zip(run(exported(model, inputs), inputs, None), model(*inputs)):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("stage", ["raw", "capped", "masked"])
+def test_scores_are_exported(stage):
+    options = {
+        "return_scores": stage,
+        "softcap": 0.7,
+        "mask": MASK,
+        "bias": BIAS,
+        "k_lengths": torch.tensor([7, 4]),
+        "sinks": torch.tensor([0.5, -0.25, 2.0, 1.0]),
+    }
+    model, inputs = Call(lambda *x, **o: keel.torch.attention(*x, **o).scores, options), qkv()
+    np.testing.assert_allclose(run(exported(model, inputs), inputs), model(*inputs), rtol=1e-4, atol=1e-5)
 
 
 def test_exported_programs_are_exported_too():

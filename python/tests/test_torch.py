@@ -107,6 +107,36 @@ def test_attention_agrees_with_the_arrays_of_keel():
         assert np.array_equal(getattr(result.stats, name), getattr(arrays.stats, name)), name
 
 
+def test_scores_are_those_of_keel_and_detached():
+    q, k, v = qkv(grad=True)
+    for stage in ("raw", "capped", "masked"):
+        options = dict(causal=True, softcap=2.0, return_scores=stage)
+        result = keel.torch.attention(q, k, v, **options)
+        arrays = keel.attention(*(x.detach().numpy() for x in (q, k, v)), **options)
+        assert np.array_equal(result.scores, arrays.scores) and not result.scores.requires_grad
+        assert result.weights is None and result.out.requires_grad
+    both = keel.torch.attention(q, k, v, return_weights=True, return_scores="masked")
+    torch.testing.assert_close(both.scores.softmax(-1), both.weights)
+    compiled = torch.compile(lambda q: keel.torch.attention(q, k, v, return_scores="raw").scores, fullgraph=True)
+    with torch.no_grad():
+        assert torch.equal(compiled(q), keel.torch.attention(q, k, v, return_scores="raw").scores)
+
+
+def test_alibi_may_differ_between_entries():
+    q, k, v = qkv(grad=True)
+    slopes = torch.rand(q.shape[:2], generator=torch.Generator().manual_seed(3))
+    out = keel.torch.attention(q, k, v, alibi=slopes)
+    out.square().sum().backward()
+    n = q.shape[2]
+    distance = (torch.arange(n)[:, None] - torch.arange(n)).abs()
+    again = [x.detach().requires_grad_() for x in (q, k, v)]
+    expected = F.scaled_dot_product_attention(*again, attn_mask=-slopes[..., None, None] * distance)
+    expected.square().sum().backward()
+    torch.testing.assert_close(out, expected)
+    for x, y in zip((q, k, v), again):
+        torch.testing.assert_close(x.grad, y.grad)
+
+
 def test_no_grad_keeps_no_graph():
     q, k, v = qkv(grad=True)
     with torch.no_grad():

@@ -110,7 +110,11 @@ Options Reader::options(const keel_options* from) {
   options.k_lengths = list(o.k_lengths, "k_lengths");
   options.q_offsets = list(o.q_offsets, "q_offsets");
   options.k_offsets = list(o.k_offsets, "k_offsets");
-  options.alibi = view<1>(o.alibi, "alibi");
+  if (o.alibi.shape[1] == 0) {
+    options.alibi = view<1>(o.alibi, "alibi");
+  } else {
+    options.alibi = view<2>(o.alibi, "alibi");
+  }
   options.sinks = view<1>(o.sinks, "sinks");
   options.dropout = o.dropout;
   options.seed = o.seed;
@@ -151,6 +155,8 @@ Outputs Reader::outputs(const keel_outputs* from) const {
   if (o.saturation_threshold != 0.0) outputs.saturation_threshold = o.saturation_threshold;
   outputs.key_sums = view<3>(o.key_sums, "key_sums");
   outputs.key_sum_rows = o.key_sum_rows;
+  outputs.scores = view<4>(o.scores, "scores");
+  outputs.score_stage = code<ScoreStage>(o.score_stage);
   return outputs;
 }
 
@@ -198,9 +204,8 @@ JvpInputs Reader::jvp_inputs(const keel_jvp_inputs* from) const {
 
 JvpOutputs Reader::jvp_outputs(const keel_jvp_outputs* from) const {
   const keel_jvp_outputs o = read(from, "outputs");
-  return {.tout = view<4>(o.tout, "tout"),
-          .tlse = view<3>(o.tlse, "tlse"),
-          .accumulate = flag(o.accumulate, "accumulate")};
+  return {
+      .tout = view<4>(o.tout, "tout"), .tlse = view<3>(o.tlse, "tlse"), .accumulate = flag(o.accumulate, "accumulate")};
 }
 
 DoubleGradients Reader::double_gradients(const keel_double_gradients* from) const {

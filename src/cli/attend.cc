@@ -55,7 +55,7 @@ class Attend {
         "Operator");
     add("--bias", bias_.path, "FILE", "Floats added to the scores; shapes as for --mask", "Operator");
     add("--scale-tensor", scale_tensor_.path, "FILE", "Scales instead of --scale: (H) or (B, H, N_q)", "Operator");
-    add("--alibi", alibi_.path, "LIST|FILE", "ALiBi slopes, one per head", "Operator");
+    add("--alibi", alibi_.path, "LIST|FILE", "ALiBi slopes, one per head: (H) or (B, H)", "Operator");
     add("--sinks", sinks_.path, "LIST|FILE", "Sink logits, one per head", "Operator");
     add("-o,--out", out_.path, "FILE", "The output, with q's dtype and number of dimensions", "Outputs");
     add("--lse", lse_.path, "FILE", "Log of each row's softmax denominator", "Outputs");
@@ -63,6 +63,11 @@ class Attend {
     add("--key-sums", key_sums_.path, "FILE", "The sum of each key's weights over the rows", "Outputs");
     command.add_option("--key-sum-rows", key_sum_rows_, "Sum only over this many last rows of each entry; 0 for all")
         ->type_name("N")
+        ->capture_default_str()
+        ->group("Outputs");
+    add("--scores", scores_.path, "FILE", "The scores, N_q x N_k per head, at --score-stage", "Outputs");
+    command.add_option("--score-stage", score_stage_, "Which scores: scaled, then capped, then biased and masked")
+        ->check(CLI::IsMember({"raw", "capped", "masked"}))
         ->capture_default_str()
         ->group("Outputs");
     add("--stats", stats_path_, "FILE", "Statistics of every head, as JSON", "Outputs");
@@ -102,14 +107,15 @@ class Attend {
     if (!mask_.path.empty()) options_.mask = tensor_view(mask_.array, mask_.path);
     if (!bias_.path.empty()) options_.bias = tensor_view(bias_.array, bias_.path);
     if (!scale_tensor_.path.empty()) options_.scale_tensor = row_view(scale_tensor_.array, scale_tensor_.path);
-    if (!alibi_.path.empty()) options_.alibi = head_view(alibi_.array, alibi_.path);
+    if (!alibi_.path.empty()) options_.alibi = slope_view(alibi_.array, alibi_.path);
     if (!sinks_.path.empty()) options_.sinks = head_view(sinks_.array, sinks_.path);
   }
 
   // Before any work, so that a mistyped folder does not cost an hour.
   void open_outputs() {
     std::set<fs::path> seen;
-    for (const std::string* path : {&out_.path, &lse_.path, &weights_.path, &key_sums_.path, &stats_path_}) {
+    for (const std::string* path :
+         {&out_.path, &lse_.path, &weights_.path, &key_sums_.path, &scores_.path, &stats_path_}) {
       if (path->empty()) continue;
       std::error_code error;
       const fs::path target = fs::weakly_canonical(fs::absolute(*path), error);
@@ -143,6 +149,10 @@ class Attend {
     if (!weights_.path.empty()) outputs.weights = described<4>(accumulation_dtype(dtype), with(k.shape[2]), "weights");
     if (!key_sums_.path.empty()) outputs.key_sums = described<3>(accumulation_dtype(dtype), keys, "key_sums");
     outputs.key_sum_rows = key_sum_rows_;
+    if (!scores_.path.empty()) outputs.scores = described<4>(accumulation_dtype(dtype), with(k.shape[2]), "scores");
+    outputs.score_stage = score_stage_ == "raw"      ? ScoreStage::raw
+                          : score_stage_ == "capped" ? ScoreStage::capped
+                                                     : ScoreStage::masked;
     explain(q, k, v, out, options_, outputs);  // raises for invalid arguments before memory is allocated
 
     const auto take = [](File& file, auto& view, const std::vector<std::int64_t>& shape) {
@@ -153,6 +163,7 @@ class Attend {
     if (outputs.lse.given()) take(lse_, outputs.lse, rows);
     if (outputs.weights.given()) take(weights_, outputs.weights, with(k.shape[2]));
     if (outputs.key_sums.given()) take(key_sums_, outputs.key_sums, keys);
+    if (outputs.scores.given()) take(scores_, outputs.scores, with(k.shape[2]));
     q_heads_ = q.shape[1];
     const std::int64_t entries = options_.q_offsets.empty() ? q.shape[0] : options_.q_offsets.size() - 1;
     if (!quiet_ || !stats_path_.empty()) heads_.resize(static_cast<std::size_t>(entries * q_heads_));
@@ -166,7 +177,7 @@ class Attend {
   // In the order of open_outputs(). All are on the disk before the first takes its name.
   void write_outputs() {
     auto target = targets_.begin();
-    for (const File* file : {&out_, &lse_, &weights_, &key_sums_}) {
+    for (const File* file : {&out_, &lse_, &weights_, &key_sums_, &scores_}) {
       if (!file->path.empty()) io::write_npy(*target++, file->array);
     }
     if (!stats_path_.empty()) target->write(statistics_json(heads_, q_heads_).dump(2) + "\n");
@@ -180,7 +191,7 @@ class Attend {
       if (!file->path.empty()) files.push_back(file);
     }
     files.push_back(&out_);
-    for (const File* file : {&lse_, &weights_, &key_sums_}) {
+    for (const File* file : {&lse_, &weights_, &key_sums_, &scores_}) {
       if (!file->path.empty()) files.push_back(file);
     }
     return files;
@@ -215,6 +226,8 @@ class Attend {
   File mask_{"mask", {}, {}}, bias_{"bias", {}, {}}, scale_tensor_{"scale_tensor", {}, {}};
   File alibi_{"alibi", {}, {}}, sinks_{"sinks", {}, {}};
   File out_{"out", {}, {}}, lse_{"lse", {}, {}}, weights_{"weights", {}, {}}, key_sums_{"key_sums", {}, {}};
+  File scores_{"scores", {}, {}};
+  std::string score_stage_ = "raw";
   std::int64_t key_sum_rows_ = 0;
   std::string stats_path_;
   double saturation_ = Outputs{}.saturation_threshold;

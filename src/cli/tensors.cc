@@ -42,6 +42,12 @@ HeadView head_view(const io::Array& array, const std::string& path) {
   return of<1>(array, path);
 }
 
+SlopeView slope_view(const io::Array& array, const std::string& path) {
+  if (array.shape.size() == 2) return of<2>(array, path);
+  if (array.shape.size() != 1) refuse(path, "1 dimension (H) or 2 dimensions (B, H)", array.shape);
+  return of<1>(array, path);
+}
+
 template <int Rank>
 BasicView<Rank, void*> described(DType dtype, const std::vector<std::int64_t>& shape, const std::string& name) {
   BasicView<Rank, void*> view;
@@ -60,6 +66,7 @@ BasicView<Rank, void*> described(DType dtype, const std::vector<std::int64_t>& s
 
 template BasicView<4, void*> described<4>(DType, const std::vector<std::int64_t>&, const std::string&);
 template BasicView<3, void*> described<3>(DType, const std::vector<std::int64_t>&, const std::string&);
+template BasicView<2, void*> described<2>(DType, const std::vector<std::int64_t>&, const std::string&);
 template BasicView<1, void*> described<1>(DType, const std::vector<std::int64_t>&, const std::string&);
 
 }  // namespace keel::cli

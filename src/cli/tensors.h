@@ -19,6 +19,9 @@ RowView row_view(const io::Array& array, const std::string& path);
 // (H)
 HeadView head_view(const io::Array& array, const std::string& path);
 
+// (H) or (B, H)
+SlopeView slope_view(const io::Array& array, const std::string& path);
+
 // A view of a shape without memory, for describing a call. Raises keel::Error if its size does not fit in 63 bits.
 // `shape` has at most Rank sizes; missing ones in front are 1.
 template <int Rank>

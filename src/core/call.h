@@ -56,7 +56,8 @@ struct Call {
   Strided q, k, v;
   Strided scale_tensor;                       // one value per row
   Strided mask, bias;                         // columns are keys
-  Strided alibi, sinks;                       // one value per head
+  Strided alibi;                              // one value per batch entry and head
+  Strided sinks;                              // one value per head
   Strided relative_bias;                      // columns are distances, from −radius to radius
   std::int64_t radius = 0, relative_pad = 0;  // relative_pad: what a backend has put before and after a row of it
   BlockTiles block_tiles{};
@@ -67,7 +68,18 @@ struct Call {
   MutableStrided weights{};       // columns are keys
   MutableStrided key_sums{};      // one value per key: rows are keys
   std::int64_t key_sum_rows = 0;  // over the last so many rows of each entry; 0: over all
+  MutableStrided scores{};        // columns are keys
+  ScoreStage score_stage = ScoreStage::raw;
 };
+
+// Leaves out what happens to scores after call.score_stage.
+constexpr void keep_score_stage(Call& call) {
+  if (call.score_stage == ScoreStage::masked) return;
+  call.mask = call.bias = call.alibi = call.relative_bias = {};
+  call.block_tiles = {};
+  call.sequences.window_left = call.sequences.window_right = Window::kUnbounded;
+  if (call.score_stage == ScoreStage::raw) call.softcap = 0.0;
+}
 
 struct BackwardCall {
   BackwardCall() = default;

@@ -54,6 +54,9 @@ void check_outputs(Checker& check, const Outputs& outputs, DType accumulation,
   if (outputs.weights.given()) {
     check.refuse("weights: expected none, as weights cannot be merged, got shape ", text_of(outputs.weights.shape));
   }
+  if (outputs.scores.given()) {
+    check.refuse("scores: expected none, as they cannot be merged, got shape ", text_of(outputs.scores.shape));
+  }
   if (outputs.key_sums.given()) {
     check.refuse("key_sums: expected none, as they cannot be merged, got shape ", text_of(outputs.key_sums.shape));
   }
@@ -101,8 +104,8 @@ MergeProblem make_merge_problem(std::span<const Partial> parts, const MutableTen
   if (threads < 0) check.refuse("threads: expected at least 0, got ", threads);
   check.check_memory();
 
-  MergeProblem problem{{parts.begin(), parts.end()},       out, outputs, threads, stream,
-                       extent_of(layout_of(parts.front().lse)).count};
+  MergeProblem problem{
+      {parts.begin(), parts.end()}, out, outputs, threads, stream, extent_of(layout_of(parts.front().lse)).count};
   tidy(problem.out);
   for (const RowStatistic& statistic : kStatistics) tidy(problem.outputs.*statistic.result);
   for (Partial& part : problem.parts) {

@@ -228,12 +228,27 @@ void check_heads(Checker& check, const char* name, const HeadView& view, std::in
   check.shape<1>(name, view, {heads}, "(H_q)");
 }
 
-void check_rest(Checker& check, const Problem& p) {
+// One slope per head, for all batch entries or for each.
+void check_slopes(Checker& check, Problem& p) {
+  SlopeView& x = p.options.alibi;
+  if (!x.given()) return;
+  check.floating("alibi", x);
+  check.input("alibi", x);
+  const bool shared = x.shape[0] == 1;
+  if (x.shape[1] != p.q_heads || (!shared && x.shape[0] != p.batch)) {
+    check.refuse("alibi: expected shape (H_q) = (", p.q_heads, ") or (B, H_q) = (", p.batch, ", ", p.q_heads, "), got ",
+                 shared && x.strides[0] == 0 ? text_of(std::array{x.shape[1]}) : text_of(x.shape));
+  }
+  if (shared) x.strides[0] = 0;
+  x.shape[0] = p.batch;
+}
+
+void check_rest(Checker& check, Problem& p) {
   const Options& o = p.options;
   if (o.softcap && !(std::isfinite(*o.softcap) && *o.softcap > 0)) {
     check.refuse("softcap: expected a positive finite number, got ", *o.softcap);
   }
-  check_heads(check, "alibi", o.alibi, p.q_heads);
+  check_slopes(check, p);
   check_heads(check, "sinks", o.sinks, p.q_heads);
   if (!(o.dropout >= 0.0 && o.dropout <= 1.0)) check.refuse("dropout: expected from 0 to 1, got ", o.dropout);
   if (o.dropout > 0.0 &&
@@ -271,6 +286,14 @@ void check_outputs(Checker& check, const Problem& p) {
     check.dtype("key_sums", o.key_sums, {accumulation});
     check.output("key_sums", o.key_sums);
     check.shape<3>("key_sums", o.key_sums, {p.batch, p.q_heads, p.n_k}, "(B, H_q, N_k)");
+  }
+  if (o.scores.given()) {
+    check.dtype("scores", o.scores, {p.dtype, DType::f32});
+    check.output("scores", o.scores);
+    check.shape<4>("scores", o.scores, {p.batch, p.q_heads, p.n_q, p.n_k}, "(B, H_q, N_q, N_k)");
+  }
+  if (o.score_stage > ScoreStage::masked) {
+    check.refuse("score_stage: expected raw, capped or masked, got code ", static_cast<int>(o.score_stage));
   }
   if (o.key_sum_rows < 0) check.refuse("key_sum_rows: expected at least 0, got ", o.key_sum_rows);
   if (!o.heads.empty()) {
@@ -319,6 +342,7 @@ Problem make_problem(const TensorView& q, const TensorView& k, const TensorView&
   Outputs& o = p.outputs;
   tidy(p.out), tidy(o.lse), tidy(o.max_logit), tidy(o.entropy), tidy(o.max_weight), tidy(o.logit_mean);
   tidy(o.logit_var), tidy(o.visible), tidy(o.logit_count), tidy(o.weights), tidy(o.key_sums);
+  if (o.scores.given()) tidy(o.scores);
   return p;
 }
 
@@ -351,7 +375,7 @@ Call::Call(const Problem& p)
       scale_tensor(strided(p.options.scale_tensor)),
       mask(strided(p.options.mask)),
       bias(strided(p.options.bias)),
-      alibi(strided(p.options.alibi)),
+      alibi{p.options.alibi.data, p.options.alibi.dtype, p.options.alibi.strides[0], p.options.alibi.strides[1]},
       sinks(strided(p.options.sinks)),
       relative_bias(strided(p.options.relative_bias)),
       radius(p.options.relative_bias.shape[1] / 2),
@@ -367,6 +391,8 @@ Call::Call(const Problem& p)
       logit_count(strided(p.outputs.logit_count)),
       weights(strided(p.outputs.weights)),
       key_sums(strided(p.outputs.key_sums)),
-      key_sum_rows(p.outputs.key_sum_rows) {}
+      key_sum_rows(p.outputs.key_sum_rows),
+      scores(strided(p.outputs.scores)),
+      score_stage(p.outputs.score_stage) {}
 
 }  // namespace keel

@@ -93,6 +93,16 @@ class ForwardTaskRunner {
     if (head_.weights.data != nullptr) WriteWeights();
   }
 
+  // Passes 1 and 2 alone: the scores, to where weights would go.
+  void WriteScores() {
+    scores_.LoadQueries();
+    FillWeights(static_cast<T>(-INFINITY));
+    ForEachRow([&](const RowBlock& row, std::int64_t, T* s) {
+      scores_.Mask(row, s);
+      StoreSeen(row, static_cast<T>(kLn2), s);
+    });
+  }
+
  private:
   void TakeBlock(Range block, std::int64_t first, const States<T>& states) {
     std::fill_n(scratch_.packed, scratch_.panels, std::uint8_t{0});
@@ -152,12 +162,13 @@ class ForwardTaskRunner {
 
   // The weights, once m and l are known: passes 1 and 2 again, p = 2^(s − m)/l, dropout.
   void WriteWeights() {
-    RowPlace place = scores_.PlaceOf(0);
-    for (std::int64_t r = 0; r < rows_; ++r, ++place) {
-      const MutableRows& w = head_.weights;
-      const std::int64_t at = place.g * w.head_stride + place.i * w.row_stride;
-      ZeroColumns(at, -head_.weights_before, head_.k_len + head_.weights_after);
-    }
+    FillWeights(T{0});
+    ForEachRow([&](const RowBlock& row, std::int64_t r, T* s) { WriteWeightRow(row, r, s); });
+  }
+
+  // Pass 1 again: visit(row, r, its scores) for each row and each block of keys of which it sees some.
+  template <class Visit>
+  HWY_INLINE void ForEachRow(const Visit& visit) {
     for (std::int64_t j = 0; j < all_keys_.end; j += call_.tiles.key_block) {
       const Range block = Clip({j, j + call_.tiles.key_block}, all_keys_);
       if (block.empty()) continue;
@@ -169,7 +180,7 @@ class ForwardTaskRunner {
         const Range computed = scores_.Score(strip, j);
         for (std::int64_t x = 0; x < strip.rows; ++x) {
           const RowBlock row = scores_.BlockOf(r + x, scores_.PlaceOf(r + x), block, j, computed);
-          if (!row.seen.empty()) WriteWeightRow(row, r + x, scratch_.s + x * scratch_.lds);
+          if (!row.seen.empty()) visit(row, r + x, scratch_.s + x * scratch_.lds);
         }
       }
     }
@@ -192,17 +203,29 @@ class ForwardTaskRunner {
       }
     }
     if (call_.dropout > 0) ApplyDropout<T>(dropout_, head_, row, s);
+    StoreSeen(row, T{1}, s);
+  }
+
+  // What a row sees of a block, times `factor`, into its weights.
+  HWY_INLINE void StoreSeen(const RowBlock& row, T factor, const T* s) {
     const MutableRows& w = head_.weights;
     StoreRow<T>(call_.weights.dtype, w.data,
                 row.g * w.head_stride + row.i * w.row_stride + (row.first + row.seen.begin) * w.column_stride,
-                w.column_stride, row.seen.end - row.seen.begin, T{1}, s + row.seen.begin);
+                w.column_stride, row.seen.end - row.seen.begin, factor, s + row.seen.begin);
   }
 
-  void ZeroColumns(std::int64_t at, std::int64_t begin, std::int64_t end) {
-    std::fill_n(scratch_.s, scratch_.lds, T{0});
-    for (std::int64_t j = begin; j < end; j += scratch_.lds) {
-      StoreRow<T>(call_.weights.dtype, head_.weights.data, at + j * head_.weights.column_stride,
-                  head_.weights.column_stride, std::min(scratch_.lds, end - j), T{1}, scratch_.s);
+  // All weights of the rows, for keys of other sequences too.
+  void FillWeights(T value) {
+    const MutableRows& w = head_.weights;
+    std::fill_n(scratch_.s, scratch_.lds, value);
+    const std::int64_t end = head_.k_len + head_.weights_after;
+    RowPlace place = scores_.PlaceOf(0);
+    for (std::int64_t r = 0; r < rows_; ++r, ++place) {
+      const std::int64_t at = place.g * w.head_stride + place.i * w.row_stride;
+      for (std::int64_t j = -head_.weights_before; j < end; j += scratch_.lds) {
+        StoreRow<T>(call_.weights.dtype, w.data, at + j * w.column_stride, w.column_stride,
+                    std::min(scratch_.lds, end - j), T{1}, scratch_.s);
+      }
     }
   }
 
@@ -231,6 +254,13 @@ void RunForward(const ForwardCall& call, const ForwardTask& task, std::byte* wor
 }
 
 template <class P>
+void RunScores(const ForwardCall& call, const ForwardTask& task, std::byte* workspace) {
+  P::Begin();
+  ForwardTaskRunner<P, false, false>(call, task, workspace).WriteScores();
+  P::End();
+}
+
+template <class P>
 void FinishSplit(const ForwardCall& call, const ForwardTask& task, std::int64_t chunks, std::int64_t stride,
                  std::byte* workspace) {
   using T = typename P::T;
@@ -254,6 +284,7 @@ ForwardKernel MakeForwardKernel() {
   };
   kernel.run = &RunForward<P>;
   kernel.finish_split = &FinishSplit<P>;
+  kernel.scores = &RunScores<P>;
   kernel.key_sums_bytes = &KeySumsRunner<P>::WorkspaceBytes;
   kernel.key_sums = &RunKeySums<P>;
   return kernel;

@@ -98,6 +98,9 @@ struct ForwardKernel {
   void (*finish_split)(const ForwardCall&, const ForwardTask&, std::int64_t chunks, std::int64_t stride,
                        std::byte* workspace) = nullptr;
 
+  // Scores instead of weights, in nats, to where call.weights says.
+  void (*scores)(const ForwardCall&, const ForwardTask&, std::byte* workspace) = nullptr;
+
   std::int64_t (*key_sums_bytes)(const ForwardCall&) = nullptr;  // one thread's scratch for key_sums()
   void (*key_sums)(const ForwardCall&, const KeySumsTask&, std::byte* workspace) = nullptr;
 };

@@ -114,10 +114,25 @@ class ForwardRun {
   std::pmr::vector<RowTask> tasks_{&pool_};
 };
 
+// The pass that writes scores, which the others do not keep.
+void write_scores(const ForwardPlan& plan, const ForwardCall& call) {
+  ForwardCall staged = call;
+  keep_score_stage(staged);
+  staged.weights = staged.scores;
+  const std::int64_t rows = call.sequences.n_q * call.group, block = call.tiles.row_block;
+  const std::int64_t blocks = hwy::DivCeil(rows, block);
+  parallel_tasks(call.sequences.entries() * call.kv_heads * blocks, plan.threads, [&](std::int64_t i) {
+    const ForwardHead head = head_of(staged, i / blocks / call.kv_heads, i / blocks % call.kv_heads);
+    const std::int64_t begin = i % blocks * block, end = std::min(begin + block, head.n_q * call.group);
+    if (begin < end) plan.kernel.scores(staged, {&head, begin, end}, thread_workspace(plan.thread_bytes));
+  });
+}
+
 }  // namespace
 
 void ForwardPlan::execute() const {
   const auto run = [&](const ForwardCall& with) {
+    if (with.scores && has_rows) write_scores(*this, with);
     if (!with.key_sums) {
       if (has_rows) ForwardRun(*this, with)();
       return;

@@ -17,10 +17,11 @@ namespace keel::cuda {
 std::size_t plain_forward_workspace(const Call& call, const HeadOutputs& heads = {});
 cudaError_t launch_plain_forward(const Call& call, cudaStream_t stream, void* workspace, const HeadOutputs& heads = {});
 
-// What a forward call asks for beyond its rows, whoever computed those: call.key_sums, and head statistics from
-// call.visible, max_logit, entropy and max_weight.
+// What a forward call asks for beyond its rows, whoever computed those: call.key_sums, call.scores, and head
+// statistics from call.visible, max_logit, entropy and max_weight.
 std::size_t plain_key_sums_workspace(const Call& call);
 cudaError_t launch_plain_key_sums(const Call& call, cudaStream_t stream, void* workspace);
+cudaError_t launch_plain_scores(const Call& call, cudaStream_t stream);
 cudaError_t launch_plain_heads(const Call& call, cudaStream_t stream, const HeadOutputs& heads);
 
 // `as_given`: the gradients before broadcasting, as in BackwardProblem.

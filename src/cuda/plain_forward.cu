@@ -24,6 +24,12 @@ cudaError_t launch_plain_key_sums(const Call& call, cudaStream_t stream, void* w
   return run.error();
 }
 
+cudaError_t launch_plain_scores(const Call& call, cudaStream_t stream) {
+  Launcher run(stream);
+  with_element(call.dtype, [&](auto element) { score_steps<decltype(element)>(call, run); });
+  return run.error();
+}
+
 cudaError_t launch_plain_heads(const Call& call, cudaStream_t stream, const HeadOutputs& heads) {
   Launcher run(stream);
   head_steps(call, heads, run);

@@ -100,6 +100,26 @@ struct ForwardRows {
   }
 };
 
+// The scores of a row; the call keeps no more than their stage. Items as above.
+template <class T>
+struct WriteScores {
+  Call call;
+
+  template <class Lanes>
+  KEEL_HD void operator()(std::int64_t item, const Lanes& lanes) const {
+    const std::int64_t n_q = call.sequences.n_q, head = item / n_q, b = head / call.q_heads, h = head % call.q_heads;
+    const Place place = place_of_row(call.sequences, b, item % n_q);
+    const ScoreRow<T> scores(call, place.of, h, place.index);
+    const KeyRange keys = scores.keys();
+    const MutableStrided& to = call.scores;
+    for (std::int64_t jk = lanes.lane(); jk < call.sequences.n_k; jk += Lanes::kCount) {
+      const std::int64_t j = jk - place.of.k_begin;
+      const bool seen = j >= keys.begin && j < keys.end && scores.sees(j);
+      store_as(to.data, to.dtype, place_in(to, b, h, item % n_q, jk), seen ? double{scores.score(j).s} : -INFINITY);
+    }
+  }
+};
+
 // How many rows or keys there are. Where there is one it lies in memory, so their number does not overflow.
 inline std::int64_t rows_of(const Call& call) {
   const Sequences& s = call.sequences;

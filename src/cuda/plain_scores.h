@@ -86,7 +86,7 @@ class ScoreRow {
         q_(elements<T>(call.q, entry.batch, h, entry.q_begin + i)),
         k_(elements<T>(call.k, entry.batch, h / call.group, entry.k_begin)),
         scale_(call.scale_tensor ? load_row_value<A>(call.scale_tensor, batch_, h, row_) : static_cast<A>(call.scale)),
-        alibi_(call.alibi ? load_row_value<A>(call.alibi, 0, h, 0) : A{0}) {}
+        alibi_(call.alibi ? load_row_value<A>(call.alibi, batch_, h, 0) : A{0}) {}
 
   KEEL_HD KeyRange keys() const { return keys_; }
   KEEL_HD A scale() const { return scale_; }

@@ -55,6 +55,15 @@ void key_sums_steps(const Call& call, WorkspaceCursor& workspace, Run& run) {
   run.together(keys_of(call, call.q_heads), KeySums<T>{call, norms});
 }
 
+// Likewise for scores.
+template <class T, class Run>
+void score_steps(const Call& call, Run& run) {
+  if (!call.scores) return;
+  WriteScores<T> work{call};
+  keep_score_stage(work.call);
+  run.together(rows_of(call), work);
+}
+
 template <class Run>
 void head_steps(const Call& call, const HeadOutputs& heads, Run& run) {
   if (heads.data != nullptr) run.together(call.sequences.entries() * call.q_heads, Heads{call, heads});
@@ -66,6 +75,7 @@ void forward_steps(const Call& asked, const HeadOutputs& heads, WorkspaceCursor&
   add_head_rows(heads, workspace, call);
   run.together(rows_of(call), ForwardRows<T>{call});
   head_steps(call, heads, run);
+  score_steps<T>(call, run);
   key_sums_steps<T>(call, workspace, run);
 }
 

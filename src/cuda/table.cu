@@ -166,6 +166,9 @@ const char* forward(int device, void* stream_pointer, const ForwardWork& given) 
   if (work.heads.data != nullptr) {
     if (const char* const why = text_of(launch_plain_heads(work.call, stream, work.heads))) return why;
   }
+  if (work.call.scores) {
+    if (const char* const why = text_of(launch_plain_scores(work.call, stream))) return why;
+  }
   if (!work.call.key_sums) return nullptr;
   return text_of(launch_plain_key_sums(work.call, stream, rest + hopper::forward_workspace(work)));
 }

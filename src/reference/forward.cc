@@ -69,6 +69,29 @@ class KeySums {
   std::vector<double> sums_;
 };
 
+// The scores of a row at the stage that is asked for; q (d_k) and k (k_len, d_k) as float64.
+void report_scores(const Problem& p, const RowIndex& index, const double* q, const double* k, const Row& row) {
+  const auto [e, h, i] = index;
+  const Entry entry = p.entry(e);
+  for (std::int64_t jk = 0; jk < p.n_k; ++jk) {
+    const std::int64_t j = jk - entry.k_begin;
+    double s = -INFINITY;
+    if (i < entry.q_len && j >= entry.k_start && j < entry.k_len) {
+      if (p.outputs.score_stage == ScoreStage::masked) {
+        if (row.visible[static_cast<std::size_t>(j)]) s = row.s[static_cast<std::size_t>(j)];
+      } else {
+        double dot = 0.0;
+        for (std::int64_t c = 0; c < p.d_k; ++c) dot += q[c] * k[j * p.d_k + c];
+        s = row.scale * dot;
+        if (p.outputs.score_stage == ScoreStage::capped && p.options.softcap) {
+          s = *p.options.softcap * std::tanh(s / *p.options.softcap);
+        }
+      }
+    }
+    store_at(p.outputs.scores, s, entry.batch, h, entry.q_begin + i, jk);
+  }
+}
+
 }  // namespace
 
 void attention(const Problem& problem) {
@@ -96,6 +119,7 @@ void attention(const Problem& problem) {
         for (std::int64_t c = 0; c < problem.d_v; ++c) store_at(problem.out, o[c], b, h, iq, c);
         report(outputs, row, b, h, iq);
         sums.add(row, i);
+        if (outputs.scores.given()) report_scores(problem, {e, h, i}, q.data() + i * problem.d_k, k.data(), row);
         if (outputs.weights.given()) {
           for (std::int64_t j = 0; j < problem.n_k; ++j) {
             const bool own = j >= entry.k_begin && j < entry.k_begin + entry.k_len;

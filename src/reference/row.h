@@ -124,7 +124,7 @@ inline void compute_row(const Problem& problem, const RowIndex& index, const dou
   row.p_sink = 0.0;
   row.sink = o.sinks.given() ? load_at(o.sinks, h) : -INFINITY;
   row.scale = o.scale_tensor.given() ? load_at(o.scale_tensor, b, h, iq) : problem.scale;
-  const double alibi = o.alibi.given() ? load_at(o.alibi, h) : 0.0;
+  const double alibi = o.alibi.given() ? load_at(o.alibi, b, h) : 0.0;
   const std::int64_t at = i + entry.diagonal;
 
   // pass 1: scores.   s = scale·(q·k) → softcap → + bias → + ALiBi

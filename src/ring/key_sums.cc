@@ -85,7 +85,7 @@ void KeySumsPass::compute(const Counted& rows, const Rows& keys, const TensorVie
     o.scale_tensor = mine(o.scale_tensor);
     o.mask = mine(o.mask);
     o.bias = mine(o.bias);
-    o.alibi = every(o.alibi, 0, g, group, p.q_heads);
+    o.alibi = mine(o.alibi);
     o.q_lengths = lengths(o.q_lengths);
     o.k_lengths = lengths(o.k_lengths);
     const double zero = 0.0;

@@ -115,7 +115,7 @@ class Ordered final : public ForwardWay {
     o.scale_tensor = mine(o.scale_tensor);
     o.mask = mine(o.mask);
     o.bias = mine(o.bias);
-    o.alibi = of_heads(o.alibi);
+    o.alibi = mine(o.alibi);
     o.sinks = of_heads(call_.options.sinks);
     o.q_lengths = of_entries(o.q_lengths);
     o.k_lengths = of_entries(o.k_lengths);

@@ -44,6 +44,12 @@ class Hash {
     add(heads.given());
     for (std::int64_t h = 0; heads.given() && h < heads.shape[0]; ++h) add(load_at(heads, h));
   }
+  void add(const SlopeView& slopes) {
+    add(slopes.given());
+    for (std::int64_t b = 0; b < slopes.shape[0]; ++b) {
+      for (std::int64_t h = 0; h < slopes.shape[1]; ++h) add(load_at(slopes, b, h));
+    }
+  }
 
  private:
   std::uint64_t value_ = kHashStart;
@@ -129,6 +135,9 @@ Problem check(const Link& link, const Sharding& s, const Tensors& t, const Optio
   own.weights = with_own_keys("weights", outputs.weights, s.n_k, t.k.shape[2]);
   if (outputs.weights.given() && outputs.weights.shape[3] != s.n_k) {
     refuse("weights: expected all ", s.n_k, " keys of the whole, got shape ", text_of(outputs.weights.shape));
+  }
+  if (outputs.scores.given()) {
+    refuse("scores: expected none over many processes, got shape ", text_of(outputs.scores.shape));
   }
   return make_problem(t.q, t.k, t.v, t.out, own_part, own);
 }

@@ -133,7 +133,7 @@ void for_views(ForwardArguments& a, Visit visit, bool inputs_only = false) {
   visit(a.out);
   Outputs& p = a.outputs;
   visit(p.lse), visit(p.max_logit), visit(p.entropy), visit(p.max_weight), visit(p.logit_mean), visit(p.logit_var);
-  visit(p.visible), visit(p.logit_count), visit(p.weights), visit(p.key_sums);
+  visit(p.visible), visit(p.logit_count), visit(p.weights), visit(p.key_sums), visit(p.scores);
 }
 template <class Visit>
 void for_views(BackwardArguments& a, Visit visit) {
@@ -248,7 +248,9 @@ ForwardArguments valid_forward(Generator& random, Arena& arena, Sizes& s) {
   const auto scores = [&] { return Shape4{one_or(s.b), one_or(s.hq), one_or(s.nq), one_or(s.nk)}; };
   if (random.chance(0.3)) o.mask = placed<TensorView>(arena, 5, DType::boolean, scores());
   if (random.chance(0.3)) o.bias = placed<TensorView>(arena, 6, random.chance(0.5) ? dtype : DType::f32, scores());
-  if (random.chance(0.2)) o.alibi = placed<HeadView>(arena, 7, random.pick(kFloats), std::array{s.hq});
+  if (random.chance(0.2)) {
+    o.alibi = placed<TableView>(arena, 7, random.pick(kFloats), std::array{one_or(s.b), s.hq});
+  }
   if (random.chance(0.2)) o.sinks = placed<HeadView>(arena, 8, random.pick(kFloats), std::array{s.hq});
   o.causal = static_cast<Causal>(random.integer(0, 2));
   if (random.chance(0.2)) o.window = {random.integer(0, 4), random.integer(0, 4)};
@@ -287,6 +289,11 @@ ForwardArguments valid_forward(Generator& random, Arena& arena, Sizes& s) {
   }
   if (random.chance(0.3)) p.logit_count = placed<MutableRowView>(arena, 18, DType::i64, Shape3{s.b, s.hq, s.nq});
   if (random.chance(0.3)) p.key_sums = placed<MutableRowView>(arena, 17, side, Shape3{s.b, s.hq, s.nk});
+  if (random.chance(0.2)) {
+    p.scores =
+        placed<MutableTensorView>(arena, 19, random.chance(0.5) ? dtype : DType::f32, Shape4{s.b, s.hq, s.nq, s.nk});
+    p.score_stage = static_cast<ScoreStage>(random.chance(0.95) ? random.integer(0, 2) : random.integer(3, 255));
+  }
   if (random.chance(0.3)) p.key_sum_rows = random.chance(0.9) ? random.integer(0, 5) : wild_size(random);
   if (random.chance(0.3)) a.heads.resize(static_cast<std::size_t>((packed ? 2 : s.b) * s.hq));
   return a;
@@ -387,6 +394,7 @@ ForwardArguments random_forward(Generator& random, Arena& arena, bool& must_fail
     spoil_lists(random, a);
     must_fail = any_hopeless(a) || hopeless(a.q) || hopeless(a.k) || hopeless(a.v) || hopeless(a.out) ||
                 hopeless_options(a.options) || a.outputs.key_sum_rows < 0 ||
+                a.outputs.score_stage > ScoreStage::masked ||
                 !(a.outputs.saturation_threshold >= 0 && a.outputs.saturation_threshold <= 1);
     return a;
   }

@@ -86,7 +86,8 @@ TEST(CApi, GivesWhatTheCppInterfaceGives) {
   c.options.origin = {1, 2, 6, 9};
   c.options.q_lengths = list(q_lengths.data(), 2);
   c.options.k_lengths = list(k_lengths.data(), 2);
-  c.options.alibi = heads(c.more[2].data());
+  const std::int64_t slopes[] = {kB, kHq};
+  c.options.alibi = keel_make_view(c.more[2].data(), KEEL_F32, 2, slopes);
   c.options.sinks = heads(c.more[3].data());
   c.options.dropout = 0.3;
   c.options.seed = 77;
@@ -94,12 +95,14 @@ TEST(CApi, GivesWhatTheCppInterfaceGives) {
   keel_view* const c_rows[] = {&c.outputs.lse,        &c.outputs.max_logit,  &c.outputs.entropy,
                                &c.outputs.max_weight, &c.outputs.logit_mean, &c.outputs.logit_var};
   for (int i = 0; i < 6; ++i) *c_rows[i] = rows(c.more[5 + i].data());
-  Block weights, visible, logit_count, key_sums;
+  Block weights, visible, logit_count, key_sums, scores;
   c.outputs.weights = tensor(weights.data(), kScoreShape);
   c.outputs.visible = rows(visible.memory.data(), kRowShape, KEEL_I64);
   c.outputs.logit_count = rows(logit_count.memory.data(), kRowShape, KEEL_I64);
   c.outputs.key_sums = rows(key_sums.data(), {kB, kHq, kNk});
   c.outputs.key_sum_rows = 2;
+  c.outputs.scores = tensor(scores.data(), kScoreShape);
+  c.outputs.score_stage = KEEL_SCORES_CAPPED;
   c.ask_for_heads(std::ssize(c.head_list), c.head_list.data());
   c.outputs.saturation_threshold = 0.4;
   ASSERT_EQ(c(), KEEL_OK) << keel_last_error();
@@ -116,12 +119,12 @@ TEST(CApi, GivesWhatTheCppInterfaceGives) {
                .origin = {.query = 1, .key = 2, .n_q = 6, .n_k = 9},
                .q_lengths = q_lengths,
                .k_lengths = k_lengths,
-               .alibi = c.more[2].heads(),
+               .alibi = table_view(c.more[2].data(), {kB, kHq}),
                .sinks = c.more[3].heads(),
                .dropout = 0.3,
                .seed = 77,
                .threads = 1};
-  Block f_rows[6], f_weights, f_visible, f_logit_count, f_key_sums;
+  Block f_rows[6], f_weights, f_visible, f_logit_count, f_key_sums, f_scores;
   f.outputs = {.lse = f_rows[0].rows(),
                .max_logit = f_rows[1].rows(),
                .entropy = f_rows[2].rows(),
@@ -134,12 +137,16 @@ TEST(CApi, GivesWhatTheCppInterfaceGives) {
                .heads = f.head_list,
                .saturation_threshold = 0.4,
                .key_sums = f_key_sums.rows({kB, kHq, kNk}),
-               .key_sum_rows = 2};
+               .key_sum_rows = 2,
+               .scores = f_scores.tensor(kScoreShape),
+               .score_stage = ScoreStage::capped};
   f();
   EXPECT_EQ(c.blocks[3].memory, f.out_block.memory);
   for (int i = 0; i < 6; ++i)
     EXPECT_EQ(std::memcmp(c.more[5 + i].data(), f_rows[i].data(), 24 * sizeof(float)), 0) << i;
   EXPECT_EQ(weights.memory, f_weights.memory);
+  EXPECT_EQ(scores.memory, f_scores.memory);
+  EXPECT_NE(scores.memory, Block().memory);
   EXPECT_EQ(key_sums.memory, f_key_sums.memory);
   EXPECT_NE(key_sums.memory, Block().memory);
   EXPECT_EQ(std::memcmp(visible.data(), f_visible.data(), 24 * 8), 0);

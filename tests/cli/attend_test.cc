@@ -42,7 +42,8 @@ struct Call {
   }
 
   std::vector<HeadStatistics> heads;
-  Array out, lse, weights, key_sums;
+  Array out, lse, weights, key_sums, scores;
+  ScoreStage stage = ScoreStage::raw;
 
   void compute(const Options& options) {
     const Shape4 out_shape = {q_shape[0], q_shape[1], q_shape[2], v_shape[3]};
@@ -51,6 +52,7 @@ struct Call {
     out = io::make_array(dtype, {out_shape.begin(), out_shape.end()});
     lse = io::make_array(accumulation_dtype(dtype), {rows.begin(), rows.end()});
     weights = io::make_array(accumulation_dtype(dtype), {weights_shape.begin(), weights_shape.end()});
+    scores = io::make_array(accumulation_dtype(dtype), {weights_shape.begin(), weights_shape.end()});
     const std::array<std::int64_t, 3> keys = {q_shape[0], q_shape[1], k_shape[2]};
     key_sums = io::make_array(accumulation_dtype(dtype), {keys.begin(), keys.end()});
     const std::int64_t entries = options.q_offsets.empty() ? q_shape[0] : options.q_offsets.size() - 1;
@@ -60,21 +62,24 @@ struct Call {
                .weights = view_of(weights, weights_shape),
                .heads = heads,
                .key_sums = {key_sums.bytes.data(), key_sums.dtype, keys, contiguous_strides(keys)},
-               .key_sum_rows = 2});
+               .key_sum_rows = 2,
+               .scores = view_of(scores, weights_shape),
+               .score_stage = stage});
   }
 
   // Runs both and compares all they give.
   void expect_equal(const std::vector<std::string>& flags, const Options& options) {
     std::vector<std::string> arguments = {
-        "attend", "q.npy",      "k.npy",    "v.npy",          "-o", "out.npy", "--lse",     "lse.npy", "--weights",
-        "w.npy",  "--key-sums", "sums.npy", "--key-sum-rows", "2",  "--stats", "stats.json"};
+        "attend", "q.npy",      "k.npy",    "v.npy",          "-o", "out.npy", "--lse",      "lse.npy",  "--weights",
+        "w.npy",  "--key-sums", "sums.npy", "--key-sum-rows", "2",  "--stats", "stats.json", "--scores", "scores.npy"};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     const Result result = keel(folder, arguments);
     ASSERT_EQ(result.status, 0) << result.err;
     EXPECT_EQ(result.err, "");
     compute(options);
-    for (const auto& [name, array] : {std::pair("out.npy", &out), std::pair("lse.npy", &lse),
-                                      std::pair("w.npy", &weights), std::pair("sums.npy", &key_sums)}) {
+    for (const auto& [name, array] :
+         {std::pair("out.npy", &out), std::pair("lse.npy", &lse), std::pair("w.npy", &weights),
+          std::pair("sums.npy", &key_sums), std::pair("scores.npy", &scores)}) {
       const Array written = io::read_npy(folder / name);
       EXPECT_EQ(written.dtype, array->dtype) << name;
       EXPECT_EQ(written.shape, array->shape) << name;
@@ -211,6 +216,26 @@ TEST(Attend, SlopesAndSinksFromAListOrAFile) {
   io::write_npy(call.folder / "slopes.npy", io::make_array<double>({4}, slopes));
   io::write_npy(call.folder / "sinks.npy", io::make_array<double>({4}, sinks));
   call.expect_equal({"--alibi", "slopes.npy", "--sinks", "sinks.npy"}, options);
+}
+
+TEST(Attend, SlopesPerBatchEntry) {
+  Call call;
+  call.write();
+  Array slopes = random_array(DType::f32, {2, 4}, 8);
+  io::write_npy(call.folder / "slopes.npy", slopes);
+  call.expect_equal({"--alibi", "slopes.npy"}, {.alibi = table_view(slopes.as<float>().data(), {2, 4})});
+}
+
+TEST(Attend, ScoresOfEachStage) {
+  Call call;
+  call.write();
+  const std::pair<const char*, ScoreStage> stages[] = {
+      {"raw", ScoreStage::raw}, {"capped", ScoreStage::capped}, {"masked", ScoreStage::masked}};
+  for (const auto& [name, stage] : stages) {
+    call.stage = stage;
+    call.expect_equal({"--softcap", "2", "--causal", "top_left", "--score-stage", name},
+                      {.softcap = 2.0, .causal = Causal::top_left});
+  }
 }
 
 TEST(Attend, OutputsHaveAsManyDimensionsAsQ) {

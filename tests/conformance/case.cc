@@ -28,6 +28,11 @@ const char* name_of(Values x) {
   return names[static_cast<int>(x)];
 }
 
+const char* name_of(ScoreStage x) {
+  constexpr const char* names[] = {"raw", "capped", "masked"};
+  return names[static_cast<int>(x)];
+}
+
 const char* name_of(BlockKind x) {
   constexpr const char* names[] = {"none", "random", "documents", "strided"};
   return names[static_cast<int>(x)];
@@ -83,7 +88,7 @@ std::string describe(const Case& c) {
   if (!c.k_starts.empty()) text << ", k_starts " << text_of(c.k_starts);
   if (!c.q_offsets.empty()) text << ", q_offsets " << text_of(c.q_offsets);
   if (!c.k_offsets.empty()) text << ", k_offsets " << text_of(c.k_offsets);
-  if (c.alibi) text << ", alibi";
+  if (c.alibi) text << ", alibi" << (c.alibi_per_entry ? " per entry" : "");
   if (c.relative_radius >= 0) {
     text << ", relative_bias of radius " << c.relative_radius << (c.relative_shared ? " shared by heads" : "");
   }
@@ -95,6 +100,7 @@ std::string describe(const Case& c) {
                                        : " weights(q)");
   if (c.key_sums) text << " key_sums";
   if (c.key_sum_rows != 0) text << "(" << c.key_sum_rows << " rows)";
+  if (c.scores) text << " scores(" << name_of(*c.scores) << (c.scores_f32 ? ", f32)" : ")");
   if (c.dlse) text << ", dlse";
   return text.str();
 }

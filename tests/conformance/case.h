@@ -98,7 +98,7 @@ struct Case {
   Causal causal = Causal::none;
   Window window;
   std::vector<std::int64_t> q_lengths, k_lengths, q_offsets, k_offsets, k_starts;
-  bool alibi = false;
+  bool alibi = false, alibi_per_entry = false;
   std::int64_t relative_radius = -1;  // of a bias by distance; −1: none
   bool relative_shared = false;       // by all heads
   bool sinks = false;
@@ -113,6 +113,8 @@ struct Case {
   bool heads = false;
   bool key_sums = false;
   std::int64_t key_sum_rows = 0;
+  std::optional<ScoreStage> scores;
+  bool scores_f32 = false;  // else q's dtype
 
   bool gradients = true;  // whether a backward pass is tried, and asked for every gradient there is
   bool dlse = false;      // the backward pass gets a gradient with respect to lse
@@ -141,6 +143,12 @@ inline Case for_any_backend(Case c) {
   c.blocks = BlockKind::none;
   c.relative_radius = -1;
   return c;
+}
+
+// The same case without what many processes refuse together.
+inline Case for_many_processes(Case c) {
+  c.scores.reset();
+  return for_any_backend(std::move(c));
 }
 
 // Every field that differs from the default, for failure messages.

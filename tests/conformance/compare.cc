@@ -128,6 +128,28 @@ std::string mismatch(const Comparison& c) {
          values_at(c.got, c.want, errors.worst);
 }
 
+// Scores, each against its own size: what is hidden is −inf, to the bit. A chain of d_k additions rounds by up to
+// eps·d_k/2 of the sum of the terms' sizes.
+std::string score_mismatch(const Instance& instance, const Array& array) {
+  if (!array.exists()) return {};
+  const Dense got = read(array.tensor());
+  const Dense& want = instance.expected().scores;
+  if (std::string special = special_mismatch("scores", got, want, array.dtype()); !special.empty()) return special;
+  const Tolerance t = result_tolerance(instance.description().dtype, array.dtype());
+  const double storage = tolerance_of(array.dtype()).storage, least = is_16_bit(array.dtype()) ? kAbsolute16 : 1e-36;
+  const Dense sizes = compute_score_sizes(instance);
+  const double chain = static_cast<double>(instance.description().d_k) / 2.0;
+  for (std::size_t at = 0; at < want.values.size(); ++at) {
+    const double error = std::fabs(got.values[at] - want.values[at]);
+    const double allowed =
+        (kRounding + chain) * t.eps * sizes.values[at] + storage * std::fabs(want.values[at]) + least;
+    if (std::isfinite(error) && error > allowed) {
+      return format("scores: error %.3g exceeds %.3g", error, allowed) + values_at(got, want, at);
+    }
+  }
+  return {};
+}
+
 // Rows that `keep` does not name are exactly zero.
 std::string zero_row_mismatch(const char* name, const Dense& got, const std::vector<char>& keep) {
   const auto width = static_cast<std::size_t>(got.shape[3]);
@@ -260,6 +282,7 @@ std::string forward_mismatch(const Instance& instance, const Forward& run) {
                       [&]() -> const Dense& { return naive().weights; }});
     text += zero_row_mismatch("weights", weights, seen);
   }
+  text += score_mismatch(instance, m.scores);
   if (m.key_sums.exists()) {
     const Dense sums = read(m.key_sums.rows());
     text += mismatch({"key_sums",

@@ -58,6 +58,7 @@ Expected compute_expected(const Instance& instance) {
   e.out = Dense({c.batch, c.q_heads, c.n_q, c.d_v});
   e.weights = Dense({c.batch, c.q_heads, c.n_q, c.n_k});
   e.key_sums = Dense({c.batch, c.q_heads, c.n_k, 1});
+  if (c.scores) e.scores = Dense(e.weights.shape);
   for (Dense* x :
        {&e.lse, &e.max_logit, &e.entropy, &e.max_weight, &e.logit_mean, &e.logit_var, &e.visible, &e.logit_count}) {
     *x = Dense(rows);
@@ -74,7 +75,9 @@ Expected compute_expected(const Instance& instance) {
                .weights = e.weights.tensor(),
                .heads = {},
                .key_sums = e.key_sums.rows(),
-               .key_sum_rows = c.key_sum_rows};
+               .key_sum_rows = c.key_sum_rows,
+               .scores = c.scores ? e.scores.tensor() : MutableTensorView{},
+               .score_stage = c.scores.value_or(ScoreStage::raw)};
   reference::attention(p);
   for (std::int64_t index = 0; index < p.entries(); ++index) {
     for (std::int64_t h = 0; h < c.q_heads; ++h) {

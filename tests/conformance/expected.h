@@ -10,6 +10,7 @@ namespace keel::conformance {
 // What the oracle says of a case, in float64 from end to end: only the inputs are rounded to the case's dtype.
 struct Expected {
   Dense out, lse, max_logit, entropy, max_weight, logit_mean, logit_var, visible, logit_count, weights, key_sums;
+  Dense scores;  // empty where not asked for
   std::vector<HeadStatistics> heads;
 };
 

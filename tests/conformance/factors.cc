@@ -185,6 +185,13 @@ Factor switch_factor(const char* name, std::function<void(Case&)> on) {
   return {name, {{"off", [](Case&) {}}, {"on", std::move(on)}}};
 }
 
+Factor alibi_factor() {
+  return {"alibi", {{"off", [](Case&) {}}, {"on", [](Case& c) { c.alibi = true; }}, {"per_entry", [](Case& c) {
+                                                                                       c.alibi = c.alibi_per_entry =
+                                                                                           true;
+                                                                                     }}}};
+}
+
 Factor dropout_factor() {
   return {"dropout",
           {{"none", [](Case&) {}},
@@ -213,6 +220,9 @@ Factor output_factor() {
            {"weights", [](Case& c) { c.weights = Weights::q_dtype; }},
            {"weights_f32", [](Case& c) { c.weights = Weights::f32; }},
            {"heads", [](Case& c) { c.heads = true; }},
+           {"raw_scores", [](Case& c) { c.scores = ScoreStage::raw; }},
+           {"capped_scores", [](Case& c) { c.scores = ScoreStage::capped, c.scores_f32 = true; }},
+           {"masked_scores", [](Case& c) { c.scores = ScoreStage::masked; }},
            {"key_sums", [](Case& c) { c.key_sums = true; }},
            {"last_key_sums", [](Case& c) { c.key_sums = true, c.key_sum_rows = 4; }},
            {"everything",
@@ -222,26 +232,12 @@ Factor output_factor() {
 }  // namespace
 
 const std::vector<Factor>& factors() {
-  static const std::vector<Factor> list = {dtype_factor(),
-                                           length_factor(),
-                                           head_factor(),
-                                           head_size_factor(),
-                                           storage_factor(),
-                                           scale_factor(),
-                                           softcap_factor(),
-                                           mask_factor(),
-                                           bias_factor(),
-                                           block_factor(),
-                                           relative_factor(),
-                                           causal_factor(),
-                                           window_factor(),
-                                           sequence_factor(),
-                                           switch_factor("alibi", [](Case& c) { c.alibi = true; }),
-                                           switch_factor("sinks", [](Case& c) { c.sinks = true; }),
-                                           dropout_factor(),
-                                           value_factor(),
-                                           output_factor(),
-                                           switch_factor("dlse", [](Case& c) { c.dlse = true; })};
+  static const std::vector<Factor> list = {
+      dtype_factor(),   length_factor(),   head_factor(),     head_size_factor(),
+      storage_factor(), scale_factor(),    softcap_factor(),  mask_factor(),
+      bias_factor(),    block_factor(),    relative_factor(), causal_factor(),
+      window_factor(),  sequence_factor(), alibi_factor(),    switch_factor("sinks", [](Case& c) { c.sinks = true; }),
+      dropout_factor(), value_factor(),    output_factor(),   switch_factor("dlse", [](Case& c) { c.dlse = true; })};
   return list;
 }
 

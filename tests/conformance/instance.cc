@@ -196,11 +196,13 @@ void Instance::make_options() {
   o.q_offsets = place(c.q_offsets, q_offsets_);
   o.k_offsets = place(c.k_offsets, k_offsets_);
   if (c.alibi) {
-    alibi_ = Array::of_shape<1>(side, {c.q_heads}, Array::kNan, placement_);
-    alibi_.fill([&](std::int64_t h, auto...) {
-      return std::exp2(-8.0 * static_cast<double>(h + 1) / static_cast<double>(c.q_heads));
+    const std::int64_t entries = c.alibi_per_entry ? c.batch : 1;
+    alibi_ = Array::of_shape<2>(side, {entries, c.q_heads}, Array::kNan, placement_);
+    alibi_.fill([&](std::int64_t b, std::int64_t h, auto...) {
+      return std::exp2(-8.0 * static_cast<double>(h + 1 + 2 * b) / static_cast<double>(c.q_heads));
     });
-    o.alibi = alibi_.heads();
+    o.alibi = alibi_.table();
+    if (!c.alibi_per_entry) o.alibi = HeadView{alibi_.data(), side, {c.q_heads}, {1}};
   }
   if (c.sinks) {
     sinks_ = Array::of_shape<1>(side, {c.q_heads}, Array::kNan, placement_);
@@ -345,6 +347,12 @@ ForwardMemory Instance::forward_memory() const {
     m.weights = tensor_array(storage, c.weights == Weights::f32 ? DType::f32 : c.dtype,
                              {c.batch, c.q_heads, c.n_q, c.n_k}, Array::kMark, placement_);
   }
+  if (c.scores) {
+    const Storage storage = c.out == Storage::packed ? Storage::bnhd : c.out;
+    m.scores = tensor_array(storage, c.scores_f32 ? DType::f32 : c.dtype, {c.batch, c.q_heads, c.n_q, c.n_k},
+                            Array::kMark, placement_);
+    m.score_stage = *c.scores;
+  }
   if (c.key_sums) m.key_sums = row_array(c, side, placement_, c.n_k);
   m.key_sum_rows = c.key_sum_rows;
   if (c.heads) {
@@ -367,7 +375,9 @@ Outputs ForwardMemory::outputs() const {
           .weights = weights.tensor_or_none(),
           .heads = heads.span(),
           .key_sums = key_sums.rows_or_none(),
-          .key_sum_rows = key_sum_rows};
+          .key_sum_rows = key_sum_rows,
+          .scores = scores.tensor_or_none(),
+          .score_stage = score_stage};
 }
 
 std::string ForwardMemory::outside_writes() const {
@@ -381,7 +391,8 @@ std::string ForwardMemory::outside_writes() const {
                                                       {"visible", &visible},
                                                       {"logit_count", &logit_count},
                                                       {"weights", &weights},
-                                                      {"key_sums", &key_sums}};
+                                                      {"key_sums", &key_sums},
+                                                      {"scores", &scores}};
   for (const auto& [name, array] : all) {
     if (!array->exists()) continue;
     if (const std::string found = array->outside_writes(); !found.empty()) return std::string(name) + ": " + found;

@@ -14,8 +14,10 @@ struct ExpectedGradients;
 
 // Memory for one forward call's results, all of it painted.
 struct ForwardMemory {
-  Array out, lse, max_logit, entropy, max_weight, logit_mean, logit_var, visible, logit_count, weights, key_sums;
+  Array out, lse, max_logit, entropy, max_weight, logit_mean, logit_var, visible, logit_count, weights, key_sums,
+      scores;
   std::int64_t key_sum_rows = 0;
+  ScoreStage score_stage = ScoreStage::raw;
   Items<HeadStatistics> heads;
 
   MutableTensorView out_view() const { return out.tensor(); }

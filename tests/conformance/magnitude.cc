@@ -42,7 +42,7 @@ void for_rows(const Problem& p, Visit visit) {
           if (o.softcap && row.slope[j] == 0.0) size = 0.0;  // even where it is infinite
           if (o.softcap) size = size * row.slope[j] + *o.softcap;
           if (o.alibi.given()) {
-            size += std::fabs(load_at(o.alibi, h)) * static_cast<double>(std::abs(i + entry.diagonal - j));
+            size += std::fabs(load_at(o.alibi, entry.batch, h)) * static_cast<double>(std::abs(i + entry.diagonal - j));
           }
           const double bias = reference::bias_at(p, entry, h, i, j);
           size =
@@ -103,6 +103,43 @@ ForwardMagnitudes compute_magnitudes(const Instance& instance) {
     }
   });
   return m;
+}
+
+Dense compute_score_sizes(const Instance& instance) {
+  const ForwardMemory memory = instance.forward_memory();
+  const Problem p = problem_of(instance, memory);
+  const Options& o = p.options;
+  const ScoreStage stage = *instance.description().scores;
+  Dense sizes({p.batch, p.q_heads, p.n_q, p.n_k});
+  const auto size_of = [&](const Entry& entry, std::int64_t h, std::int64_t i, std::int64_t j) {
+    const std::int64_t b = entry.batch, iq = entry.q_begin + i, jk = entry.k_begin + j;
+    const double scale = o.scale_tensor.given() ? load_at(o.scale_tensor, b, h, iq) : p.scale;
+    double dot = 0.0, size = 0.0;
+    for (std::int64_t c = 0; c < p.d_k; ++c) {
+      const double term = load_at(p.q, b, h, iq, c) * load_at(p.k, b, p.kv_head(h), jk, c);
+      dot += term, size += std::fabs(term);
+    }
+    size *= std::fabs(scale);
+    if (o.softcap && stage != ScoreStage::raw) {
+      const double t = std::tanh(scale * dot / *o.softcap), slope = 1.0 - t * t;
+      size = (slope == 0.0 ? 0.0 : size * slope) + *o.softcap;
+    }
+    if (stage != ScoreStage::masked) return size;
+    if (o.alibi.given())
+      size += std::fabs(load_at(o.alibi, b, h)) * static_cast<double>(std::abs(i + entry.diagonal - j));
+    return size + std::fabs(reference::bias_at(p, entry, h, i, j));
+  };
+  for (std::int64_t e = 0; e < p.entries(); ++e) {
+    const Entry entry = p.entry(e);
+    for (std::int64_t h = 0; h < p.q_heads; ++h) {
+      for (std::int64_t i = 0; i < entry.q_rows; ++i) {
+        for (std::int64_t j = 0; j < entry.k_len; ++j) {
+          sizes.at(entry.batch, h, entry.q_begin + i, entry.k_begin + j) = size_of(entry, h, i, j);
+        }
+      }
+    }
+  }
+  return sizes;
 }
 
 GradientMagnitudes compute_gradient_magnitudes(const Instance& instance) {

@@ -23,6 +23,8 @@ struct GradientMagnitudes {
 };
 
 ForwardMagnitudes compute_magnitudes(const Instance& instance);
+// The size a of each score at the stage that the case asks for, (B, H_q, N_q, N_k).
+Dense compute_score_sizes(const Instance& instance);
 GradientMagnitudes compute_gradient_magnitudes(const Instance& instance);
 
 }  // namespace keel::conformance

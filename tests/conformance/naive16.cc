@@ -23,7 +23,8 @@ void round_row(const Problem& p, const Entry& entry, std::int64_t h, std::int64_
     double s = R(row.scale * R(row.dot[j]));
     if (o.softcap) s = R(*o.softcap * R(std::tanh(R(s / *o.softcap))));
     s = R(s + reference::bias_at(p, entry, h, i, static_cast<std::int64_t>(j)));
-    if (o.alibi.given()) s = R(s - load_at(o.alibi, h) * static_cast<double>(std::abs(at - static_cast<int64_t>(j))));
+    if (o.alibi.given())
+      s = R(s - load_at(o.alibi, entry.batch, h) * static_cast<double>(std::abs(at - static_cast<int64_t>(j))));
     row.s[j] = s;
     top = std::max(top, s);
   }

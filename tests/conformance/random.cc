@@ -135,6 +135,10 @@ void choose_more(Generator& random, Case& c) {
   if (random.chance(0.2)) c.relative_radius = random.integer(0, random.chance(0.5) ? 8 : 200);
   c.relative_shared = random.chance(0.3);
   if (c.q_offsets.empty() && random.chance(0.15)) c.k_starts = random_lengths(random, c.batch, c.n_k);
+  c.alibi_per_entry = random.chance(0.5);
+  constexpr ScoreStage stages[] = {ScoreStage::raw, ScoreStage::capped, ScoreStage::masked};
+  if (random.chance(0.3)) c.scores = random.pick(stages);
+  c.scores_f32 = random.chance(0.5);
 }
 
 void choose_values_and_outputs(Generator& random, Case& c) {

@@ -153,6 +153,37 @@ TEST(Comparison, SeesWrongKeySums) {
   });
 }
 
+TEST(Comparison, SeesWrongScores) {
+  for (const ScoreStage stage : {ScoreStage::raw, ScoreStage::capped, ScoreStage::masked}) {
+    Case c = full_case();
+    c.scores = stage;
+    EXPECT_EQ(forward_mismatch(Instance(c), streaming_attention), "");
+    expect_seen(c, "scores: error", [](auto& q, auto& k, auto& v, auto& out, auto& options, auto& outputs) {
+      streaming_attention(q, k, v, out, options, outputs);
+      std::int64_t j = 0;
+      while (!std::isfinite(load_at(outputs.scores, 1, 1, 18, j))) ++j;
+      store_at(outputs.scores, load_at(outputs.scores, 1, 1, 18, j) * 1.0001, 1, 1, 18, j);
+    });
+    expect_seen(c, "scores at", [](auto& q, auto& k, auto& v, auto& out, auto& options, auto& outputs) {
+      streaming_attention(q, k, v, out, options, outputs);
+      store_at(outputs.scores, -1e30, 1, 1, 5, 20);  // padding
+    });
+    expect_seen(c, "scores", [](auto& q, auto& k, auto& v, auto& out, auto& options, Outputs outputs) {
+      outputs.score_stage = outputs.score_stage == ScoreStage::masked ? ScoreStage::raw : ScoreStage::masked;
+      streaming_attention(q, k, v, out, options, outputs);
+    });
+  }
+}
+
+TEST(Comparison, SeesSlopesOfAnotherEntry) {
+  Case c = full_case();
+  c.alibi_per_entry = true;
+  expect_seen(c, "out: error", [](auto& q, auto& k, auto& v, auto& out, Options options, auto& outputs) {
+    options.alibi.strides[0] = 0;
+    streaming_attention(q, k, v, out, options, outputs);
+  });
+}
+
 TEST(Comparison, SeesAForgottenGradientOfLse) {
   const Instance instance(full_case());
   EXPECT_NE(backward_mismatch(instance,

@@ -149,14 +149,18 @@ Forward sliced_attention(std::uint64_t seed, const Forward& attend, const Merge&
     Generator random(seed);
     const SlicedCall call = {attend, join, q, k, v, out, options, outputs};
     for (const Cut& queries : cuts(random, q.shape[2])) call.run(random, queries);
-    if (!outputs.weights.given() && outputs.heads.empty() && !outputs.key_sums.given()) return;
+    if (!outputs.weights.given() && outputs.heads.empty() && !outputs.key_sums.given() && !outputs.scores.given()) {
+      return;
+    }
     Part whole = make_part(out);
     attend(q, k, v, whole.out, options,
            {.weights = outputs.weights,
             .heads = outputs.heads,
             .saturation_threshold = outputs.saturation_threshold,
             .key_sums = outputs.key_sums,
-            .key_sum_rows = outputs.key_sum_rows});
+            .key_sum_rows = outputs.key_sum_rows,
+            .scores = outputs.scores,
+            .score_stage = outputs.score_stage});
   };
 }
 

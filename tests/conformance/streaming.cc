@@ -43,6 +43,13 @@ struct Scores {
   T scale{};
 };
 
+// Neither it nor its inverse leaves T.
+template <class T>
+T cap_in(double softcap) {
+  const double most = std::sqrt(std::numeric_limits<T>::max());
+  return static_cast<T>(std::clamp(softcap, 1.0 / most, most));
+}
+
 template <class T>
 void score_row(const Problem& p, const Copy<T>& q, const Copy<T>& k, const Entry& entry, std::int64_t h, std::int64_t i,
                Scores<T>& x) {
@@ -60,14 +67,35 @@ void score_row(const Problem& p, const Copy<T>& q, const Copy<T>& k, const Entry
     for (std::int64_t c = 0; c < p.d_k; ++c) dot += qi[c] * kj[c];
     T s = x.scale * dot, slope = 1;
     if (o.softcap) {
-      const double most = std::sqrt(std::numeric_limits<T>::max());  // neither it nor its inverse leaves T
-      const T cap = static_cast<T>(std::clamp(*o.softcap, 1.0 / most, most)), t = std::tanh(s / cap);
+      const T cap = cap_in<T>(*o.softcap), t = std::tanh(s / cap);
       s = cap * t;
       slope = 1 - t * t;
     }
     s += bias;
-    if (o.alibi.given()) s -= static_cast<T>(load_at(o.alibi, h)) * static_cast<T>(std::abs(at - j));
+    if (o.alibi.given()) s -= static_cast<T>(load_at(o.alibi, b, h)) * static_cast<T>(std::abs(at - j));
     x.keys.push_back(j), x.s.push_back(s), x.slope.push_back(slope), x.dot.push_back(dot);
+  }
+}
+
+// Row iq of the scores at the stage that is asked for; x has those that are visible.
+template <class T>
+void write_scores(const Problem& p, const Copy<T>& q, const Copy<T>& k, const Entry& entry, std::int64_t h,
+                  std::int64_t i, const Scores<T>& x) {
+  const std::int64_t b = entry.batch, iq = entry.q_begin + i;
+  for (std::int64_t j = 0; j < p.n_k; ++j) store_at(p.outputs.scores, -INFINITY, b, h, iq, j);
+  const auto put = [&](std::int64_t j, T s) { store_at(p.outputs.scores, s, b, h, iq, entry.k_begin + j); };
+  if (p.outputs.score_stage == ScoreStage::masked) {
+    for (std::size_t j = 0; j < x.s.size(); ++j) put(x.keys[j], x.s[j]);
+    return;
+  }
+  for (std::int64_t j = entry.k_start; j < entry.k_len && i < entry.q_len; ++j) {
+    const T *const qi = q.row(b, h, iq), *const kj = k.row(b, p.kv_head(h), entry.k_begin + j);
+    T dot = 0;
+    for (std::int64_t c = 0; c < p.d_k; ++c) dot += qi[c] * kj[c];
+    const T s = x.scale * dot;
+    const bool capped = p.outputs.score_stage == ScoreStage::capped && p.options.softcap;
+    const T cap = capped ? cap_in<T>(*p.options.softcap) : T{1};
+    put(j, capped ? cap * std::tanh(s / cap) : s);
   }
 }
 
@@ -114,6 +142,7 @@ void forward(Problem& p) {
       for (std::int64_t i = 0; i < entry.q_rows; ++i) {
         const std::int64_t iq = entry.q_begin + i;
         score_row<T>(p, q, k, entry, h, i, x);
+        if (out.scores.given()) write_scores<T>(p, q, k, entry, h, i, x);
         const std::size_t n = x.s.size();
         T m = -kInf, l = 0, w = 0;
         bool nan = false;

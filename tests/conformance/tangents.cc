@@ -137,7 +137,7 @@ class Sizes {
       a[j] = scale * dot[j];
       if (o.softcap) a[j] = a[j] * row.slope[j] + *o.softcap;
       if (o.alibi.given()) {
-        a[j] += std::fabs(load_at(o.alibi, h)) * static_cast<double>(std::abs(x.i + x.entry.diagonal - j));
+        a[j] += std::fabs(load_at(o.alibi, b, h)) * static_cast<double>(std::abs(x.i + x.entry.diagonal - j));
       }
       if (o.bias.given()) a[j] += std::fabs(load_at(o.bias, b, h, iq, x.entry.k_begin + j));
       tx[j] = scale * tdot[j] + tscale * dot[j];

@@ -221,8 +221,7 @@ TEST(Errors, OfTheMasks) {
        [](F& f) {
          f.options.bias = f.more[0].tensor({1, 1, 5, 3});
        }},
-      {"[attention] order: expected fixed or free, got code 2",
-       [](F& f) { f.options.order = static_cast<Order>(2); }},
+      {"[attention] order: expected fixed or free, got code 2", [](F& f) { f.options.order = static_cast<Order>(2); }},
       {"[attention] causal: expected none, top_left or bottom_right, got code 3",
        [](F& f) { f.options.causal = static_cast<Causal>(3); }},
       {"[attention] window.left: expected at least 0 (or kUnbounded), got -1",
@@ -325,8 +324,13 @@ TEST(Errors, OfTheOtherOptions) {
       {"[attention] softcap: expected a positive finite number, got inf", [](F& f) { f.options.softcap = HUGE_VAL; }},
       {"[attention] alibi: expected dtype f64, f32, f16 or bf16, got bool",
        [](F& f) { f.options.alibi = f.more[0].heads(kHq, DType::boolean); }},
-      {"[attention] alibi: expected shape (H_q) = (4), got (2)", [](F& f) { f.options.alibi = f.more[0].heads(2); }},
-      {"[attention] alibi: expected a pointer to data of shape (4), got null",
+      {"[attention] alibi: expected shape (H_q) = (4) or (B, H_q) = (2, 4), got (2)",
+       [](F& f) { f.options.alibi = f.more[0].heads(2); }},
+      {"[attention] alibi: expected shape (H_q) = (4) or (B, H_q) = (2, 4), got (3, 4)",
+       [](F& f) {
+         f.options.alibi = table_view(f.more[0].data(), {3, 4});
+       }},
+      {"[attention] alibi: expected a pointer to data of shape (1, 4), got null",
        [](F& f) { f.options.alibi = f.more[0].heads(), f.options.alibi.data = nullptr; }},
       {"[attention] sinks: expected dtype f64, f32, f16 or bf16, got i64",
        [](F& f) { f.options.sinks = f.more[0].heads(kHq, DType::i64); }},
@@ -401,6 +405,14 @@ TEST(Errors, OfTheOutputs) {
        }},
       {"[attention] key_sums: expected shape (B, H_q, N_k) = (2, 4, 5), got (2, 4, 3)",
        [](F& f) { f.outputs.key_sums = f.more[0].rows(); }},
+      {"[attention] scores: expected dtype f32, got f64",
+       [](F& f) { f.outputs.scores = f.more[0].tensor(kScoreShape, DType::f64); }},
+      {"[attention] scores: expected shape (B, H_q, N_q, N_k) = (2, 4, 3, 5), got (2, 4, 3, 1)",
+       [](F& f) {
+         f.outputs.scores = f.more[0].tensor({2, 4, 3, 1});
+       }},
+      {"[attention] score_stage: expected raw, capped or masked, got code 3",
+       [](F& f) { f.outputs.score_stage = static_cast<ScoreStage>(3); }},
       {"[attention] key_sum_rows: expected at least 0, got -1", [](F& f) { f.outputs.key_sum_rows = -1; }},
       {"[attention] saturation_threshold: expected from 0 to 1, got 1.25",
        [](F& f) { f.outputs.saturation_threshold = 1.25; }},
@@ -423,6 +435,8 @@ TEST(Errors, OfSharedMemory) {
        [](F& f) {
          f.outputs.key_sums = f.k_block.rows({kB, kHq, kNk});
        }},
+      {"[attention] scores: expected its own memory, got memory that overlaps weights",
+       [](F& f) { f.outputs.scores = f.outputs.weights = f.more[0].tensor(kScoreShape); }},
       {"[attention] weights: expected its own memory, got memory that overlaps bias",
        [](F& f) { f.options.bias = f.outputs.weights = f.more[0].tensor(kScoreShape); }},
       {"[attention] out: expected its own memory, got memory that overlaps mask",
@@ -615,6 +629,8 @@ TEST(Errors, OfMerge) {
       {"[merge] visible: expected dtype i64, got f64", [](M& m) { m.outputs.visible.dtype = DType::f64; }},
       {"[merge] weights: expected none, as weights cannot be merged, got shape (2, 4, 3, 5)",
        [](M& m) { m.outputs.weights = m.part_blocks[0][0].tensor(kScoreShape); }},
+      {"[merge] scores: expected none, as they cannot be merged, got shape (2, 4, 3, 5)",
+       [](M& m) { m.outputs.scores = m.part_blocks[0][0].tensor(kScoreShape); }},
       {"[merge] key_sums: expected none, as they cannot be merged, got shape (2, 4, 5)",
        [](M& m) {
          m.outputs.key_sums = m.part_blocks[0][0].rows({kB, kHq, kNk});

@@ -67,7 +67,7 @@ std::string bytes_of(const Instance& instance, int threads, const Forced& forced
   std::string bytes;
   for (const conformance::Array* array :
        {&memory.out, &memory.lse, &memory.max_logit, &memory.entropy, &memory.max_weight, &memory.logit_mean,
-        &memory.logit_var, &memory.visible, &memory.logit_count, &memory.weights, &memory.key_sums}) {
+        &memory.logit_var, &memory.visible, &memory.logit_count, &memory.weights, &memory.key_sums, &memory.scores}) {
     bytes += array->contents();
   }
   if (!instance.description().gradients) return bytes;

@@ -40,6 +40,7 @@ conformance::Forward forward_on_gpu(const OnGpu& how) {
       *rows = copies.send(*rows);
     }
     o.weights = copies.send(o.weights);
+    o.scores = copies.send(o.scores);
     o.heads = copies.send(o.heads);
     run(make_problem(copies.send(q), copies.send(k), copies.send(v), copies.send(out),
                      send(copies, options, how.lists_there), o),

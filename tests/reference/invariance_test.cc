@@ -265,6 +265,22 @@ TEST_P(Invariance, AlibiIsABias) {
   }
 }
 
+TEST_P(Invariance, AlibiPerEntryIsThatOfEachEntry) {
+  const Dense slopes = random_dense({3, 2, 1, 1}, 12);
+  const Inputs x = random_inputs(3, 2, 2, 5, 9, 4, 3);
+  Dense bias({3, 2, 5, 9});
+  for (std::int64_t b = 0; b < 3; ++b) {
+    for (std::int64_t h = 0; h < 2; ++h) {
+      for (std::int64_t i = 0; i < 5; ++i) {
+        for (std::int64_t j = 0; j < 9; ++j) {
+          bias.at(b, h, i, j) = -slopes.at(b, h) * std::fabs(static_cast<double>(i + 4 - j));
+        }
+      }
+    }
+  }
+  expect_same(attend(x, {.alibi = table_view(slopes.values.data(), {3, 2})}), attend(x, {.bias = view(bias)}));
+}
+
 TEST_P(Invariance, RelativeBiasIsABias) {
   const Dense table = random_dense({2, 7, 1, 1}, 11);  // distances from −3 to 3
   for (const auto& [n_q, n_k] : {std::pair<std::int64_t, std::int64_t>{5, 9}, {9, 5}}) {

@@ -30,7 +30,7 @@ std::string forward_bits(const Instance& x, const Forward& run) {
 }
 
 void expect_one_process_bits(const Case& c, int size, ring::Layout layout) {
-  const Instance instance(for_any_backend(c));
+  const Instance instance(for_many_processes(c));
   const Ranks ranks = {size, layout, ring::Mode::ordered};
   EXPECT_TRUE(forward_bits(instance, over_ranks(ranks)) == forward_bits(instance, keel::attention))
       << describe(c) << "\n"
@@ -120,7 +120,7 @@ TEST(OverRanks, SixteenBitResultsOfEightRanksAreAsGoodAsThoseOfOne) {
   };
   for (const Case& c : table()) {
     if (size_of(c.dtype) != 2 || !lse_tells_weights(c) || c.values == Values::huge) continue;
-    const Instance instance(for_any_backend(c));
+    const Instance instance(for_many_processes(c));
     const auto out_of = [&](int size) {
       const ForwardMemory memory = instance.forward_memory();
       over_ranks({.size = size})(instance.q(), instance.k(), instance.v(), memory.out_view(), instance.options(), {});

@@ -29,7 +29,7 @@ bool is_told(const Ranks& ranks, const Case& c) {
 
 void expect_conforms(const Case& c, const Ranks& ranks) {
   SCOPED_TRACE(describe(ranks));
-  const Instance instance(for_any_backend(c));
+  const Instance instance(for_many_processes(c));
   if (serves(ranks, c) && is_told(ranks, c)) expect_matches_oracle(instance, over_ranks(ranks));
   if (ranks.mode == ring::Mode::ring && lse_tells_weights(c)) {
     expect_gradients_match_oracle(instance, backward_over_ranks(ranks));

@@ -100,6 +100,8 @@ TEST(Failure, AWrongArgumentOfOneRankIsRaisedByAll) {
   EXPECT_THAT(errors_where(
                   3, [](Arguments& a) { a.options.k_starts = kStarts; }, true),
               Each(HasSubstr("rank 3: [ring] k_starts: expected none")));
+  EXPECT_THAT(errors_where(3, [](Arguments& a) { a.outputs.scores = a.tensor(a.dq, kN); }),
+              Each(HasSubstr("rank 3: [ring] scores: expected none")));
 }
 
 TEST(Failure, OptionsThatDifferAreFoundBeforeAnyWork) {
@@ -113,6 +115,8 @@ TEST(Failure, OptionsThatDifferAreFoundBeforeAnyWork) {
   expect_found("scale and softcap", [](Arguments& a) { a.options.softcap = 5.0; });
   expect_found("sinks", [](Arguments& a) { a.options.sinks = head_view(a.sinks.data(), 2); });
   expect_found("slopes of ALiBi", [](Arguments& a) { a.options.alibi = head_view(a.sinks.data(), 2); });
+  static const std::vector<float> slopes(2, 0.5F);
+  expect_found("slopes of ALiBi", [](Arguments& a) { a.options.alibi = table_view(slopes.data(), {1, 2}); });
   expect_found("dropout and seed", [](Arguments& a) { a.options.dropout = 0.5; });
   expect_found("sharding", [](Arguments& a) { a.sharding.mode = Mode::ordered; });
   expect_found("dtype, batch, heads and head sizes of q, k and v", [](Arguments& a) { a.d_v = 4; });

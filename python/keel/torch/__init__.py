@@ -15,7 +15,7 @@ Monitor                        watches the softmax of a model, per layer and hea
 from keel._blocks import BlockMask
 from keel._shard import shard
 from keel.torch import _threads
-from keel.torch._attention import Attention, AttentionWeights, Statistics, attention
+from keel.torch._attention import Attention, AttentionScores, AttentionWeights, Statistics, attention
 from keel.torch._blocks import block_mask, document_mask, prefix_lm, t5_table
 from keel.torch._modules import MultiHeadAttention, ScaledDotProductAttention
 from keel.torch._monitor import Monitor
@@ -25,6 +25,7 @@ from keel.torch._sdpa import scaled_dot_product_attention
 
 __all__ = [
     "Attention",
+    "AttentionScores",
     "AttentionWeights",
     "BlockMask",
     "Monitor",

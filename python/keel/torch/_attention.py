@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.attention.bias import CausalBias
 
 from keel._arrays import TorchMaker
+from keel._attention import ScoreStage
 from keel._options import Options, refuse_unknown, takes
 from keel.torch import _observe
 from keel.torch import _operator as operator
@@ -59,6 +60,17 @@ class AttentionWeights(NamedTuple):
     weights: Tensor
 
 
+class AttentionScores(NamedTuple):
+    """What it returns when asked for the scores: also the weights, if asked for, and the scores (B, H_q, N_q, N_k),
+    detached."""
+
+    out: Tensor
+    lse: Tensor | None
+    stats: Statistics | None
+    weights: Tensor | None
+    scores: Tensor
+
+
 class TensorSettings(Options, total=False):
     """The other arguments of `keel.torch.attention`, for its overloads."""
 
@@ -74,6 +86,7 @@ def attention(
     return_lse: Literal[False] = False,
     return_stats: Literal[False] = False,
     return_weights: Literal[False] = False,
+    return_scores: None = None,
     **settings: Unpack[TensorSettings],
 ) -> Tensor: ...
 @overload
@@ -85,6 +98,7 @@ def attention(
     return_lse: bool = False,
     return_stats: bool = False,
     return_weights: Literal[True],
+    return_scores: None = None,
     **settings: Unpack[TensorSettings],
 ) -> AttentionWeights: ...
 @overload
@@ -96,6 +110,7 @@ def attention(
     return_lse: Literal[True],
     return_stats: bool = False,
     return_weights: Literal[False] = False,
+    return_scores: None = None,
     **settings: Unpack[TensorSettings],
 ) -> Attention: ...
 @overload
@@ -107,6 +122,7 @@ def attention(
     return_lse: bool = False,
     return_stats: Literal[True],
     return_weights: Literal[False] = False,
+    return_scores: None = None,
     **settings: Unpack[TensorSettings],
 ) -> Attention: ...
 @overload
@@ -118,8 +134,21 @@ def attention(
     return_lse: bool = False,
     return_stats: bool = False,
     return_weights: bool = False,
+    return_scores: ScoreStage,
     **settings: Unpack[TensorSettings],
-) -> Tensor | Attention | AttentionWeights: ...
+) -> AttentionScores: ...
+@overload
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    return_lse: bool = False,
+    return_stats: bool = False,
+    return_weights: bool = False,
+    return_scores: ScoreStage | None = None,
+    **settings: Unpack[TensorSettings],
+) -> Tensor | Attention | AttentionWeights | AttentionScores: ...
 @takes(Options)
 def attention(
     q: Tensor,
@@ -129,15 +158,16 @@ def attention(
     return_lse: bool = False,
     return_stats: bool = False,
     return_weights: bool = False,
+    return_scores: ScoreStage | None = None,
     out_dtype: torch.dtype | None = None,
     **options: Unpack[Options],
-) -> Tensor | Attention | AttentionWeights:
+) -> Tensor | Attention | AttentionWeights | AttentionScores:
     """`keel.attention` for torch: differentiable with respect to q, k, v, bias (or a mask of numbers), a scale that is
     a tensor, relative_bias, and sinks.
 
     Shapes: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B, H_kv, N_k, d_v), result (B, H_q, N_q, d_v); mask and bias
-    (B, H_q, N_q, N_k), scale (B, H_q, N_q), any dimension of which may be 1 or missing from the left; alibi and sinks
-    (H_q,); relative_bias (H_q, 2R + 1) or (1, 2R + 1); block_mask one of block_mask(), document_mask(), prefix_lm() or
+    (B, H_q, N_q, N_k), scale (B, H_q, N_q), any dimension of which may be 1 or missing from the left; alibi (H_q,)
+    or (B, H_q); sinks (H_q,); relative_bias (H_q, 2R + 1) or (1, 2R + 1); block_mask one of block_mask(), document_mask(), prefix_lm() or
     torch's create_block_mask(); q_lengths, k_lengths and k_starts (B,), q_offsets and k_offsets (E + 1,), tensors of
     integers. All tensors are on the CPU or on one CUDA device, where the work goes to torch's current stream; the
     integers may be on the CPU in any case. The options mean what they mean in keel.attention; dropout takes its seed
@@ -146,9 +176,10 @@ def attention(
     inputs, which keeps the precision of partial results that are to be merged.
 
     Returns the output; an Attention (out, lse, stats) when asked for lse or the statistics; an AttentionWeights (out,
-    lse, stats, weights) when asked for the weights, what multiplied v, after dropout. lse (B, H_q, N_q) can be
-    differentiated through; the statistics and the weights (B, H_q, N_q, N_k) are detached. Weights take memory for
-    N_q·N_k numbers per head, and a second pass.
+    lse, stats, weights) when asked for the weights, what multiplied v, after dropout; an AttentionScores (out, lse, stats,
+    weights, scores) when asked for the scores: "raw", "capped" or "masked", as in keel.attention. lse (B, H_q, N_q) can
+    be differentiated through; the statistics, the weights and the scores (B, H_q, N_q, N_k) are detached. Weights and
+    scores take memory for N_q·N_k numbers per head, and a pass of their own.
 
     >>> import torch, keel.torch
     >>> q = torch.randn(1, 4, 16, 32, requires_grad=True)
@@ -181,8 +212,11 @@ def attention(
     out, lse, rows, counts = operator.attention(q, k, v, *flat, return_stats or observer is not None, out_dtype)
     if observer is not None:
         observer(rows, counts)
-    if not (return_lse or return_stats or return_weights):
+    if not (return_lse or return_stats or return_weights or return_scores is not None):
         return out
     stats = Statistics(*rows.detach().unbind(0), *counts.unbind(0)) if return_stats else None
     result = Attention(out, lse if return_lse else None, stats)
-    return AttentionWeights(*result, operator.attention_weights(q, k, v, *flat)) if return_weights else result
+    weights = operator.attention_weights(q, k, v, *flat) if return_weights else None
+    if return_scores is not None:
+        return AttentionScores(*result, weights, operator.attention_scores(q, k, v, *flat, return_scores))
+    return result if weights is None else AttentionWeights(*result, weights)

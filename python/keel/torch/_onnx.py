@@ -17,6 +17,7 @@ from keel.torch import _name
 from keel.torch._check import refuse
 
 _LEFT_OUT = ("block_mask", "relative_bias", "origin", "q_offsets", "k_offsets", "seed")  # the last comes with dropout
+_PADDING = ("q_lengths", "k_lengths", "k_starts")
 _FAR = 2**43  # more than any position
 
 
@@ -47,6 +48,20 @@ def by_onnx(q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> tupl
     scores = torch.onnx.ops.attention(q, k, v, mask, qk_matmul_output_mode=2, **more)[3]
     sinks = options.get("sinks") is not None
     return out, scores.to(torch.float32).logsumexp(-1), weights[..., 1:] if sinks else weights
+
+
+def scores_by_onnx(q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any], stage: str) -> Tensor:
+    """The scores at a stage by ONNX's operator, whose last stage before the softmax has number 2."""
+    if stage != "masked":
+        _, _, belong = _positions(q, k, {name: options[name] for name in _PADDING if name in options})
+        options = {name: value for name, value in options.items() if name in ("scale", "softcap", *_LEFT_OUT)}
+    q, k, v, mask, causal, scale = _parts(q, k, v, options)
+    softcap = 0.0 if stage == "raw" else options.get("softcap", 0.0)
+    more = {"is_causal": causal, "scale": scale, "softcap": softcap}
+    scores: Tensor = torch.onnx.ops.attention(q, k, v, mask, qk_matmul_output_mode=2, **more)[3]
+    if stage == "masked":
+        return scores[..., 1:] if "sinks" in options else scores
+    return scores.masked_fill(~belong, -torch.inf)
 
 
 def _parts(q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any]) -> Parts:
@@ -100,7 +115,8 @@ def _mask(q: Tensor, k: Tensor, options: Mapping[str, Any]) -> Tensor | None:
     at, j, seen = _positions(q, k, options)
     mask: Tensor | None = seen if positional or options.get("causal") else None
     if "alibi" in options:
-        mask = _as_numbers(seen, q) - options["alibi"].to(q.dtype)[:, None, None] * (at - j).abs().to(q.dtype)
+        slopes = options["alibi"].to(q.dtype)[..., None, None]
+        mask = _as_numbers(seen, q) - slopes * (at - j).abs().to(q.dtype)
     for part in parts:
         if mask is None:
             mask = part

@@ -1,5 +1,5 @@
-"""The operators torch.ops.keel.attention, attention_backward, attention_jvp, attention_double_backward and
-attention_weights.
+"""The operators torch.ops.keel.attention, attention_backward, attention_jvp, attention_double_backward,
+attention_weights and attention_scores.
 
 They are functional and have fake implementations (for fake tensors and torch.compile). The second is the derivative of
 the first, the third that along tangents, and the fourth the derivative of the second; the others have none. Shapes are
@@ -9,7 +9,7 @@ keel._options, None if left out; `seed` is an int64 tensor of one element.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -91,6 +91,7 @@ torch.library.define(
     f"bool[] wanted) -> ({', '.join('Tensor' for _ in DoubleGradients._fields)})",
 )
 torch.library.define("keel::attention_weights", f"(Tensor q, Tensor k, Tensor v, {_SCHEMA}) -> Tensor")
+torch.library.define("keel::attention_scores", f"(Tensor q, Tensor k, Tensor v, {_SCHEMA}, str stage) -> Tensor")
 INPUTS = [argument.name for argument in torch.ops.keel.attention.default._schema.arguments]
 
 
@@ -221,6 +222,19 @@ def _attention_weights(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> Tensor
 
 @_fake("keel::attention_weights")
 def _attention_weights_fake(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> Tensor:
+    return _empty_weights(q, k)
+
+
+@torch.library.impl("keel::attention_scores", _DEVICES)
+def _attention_scores(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Tensor:
+    *options, stage = rest
+    scores = _empty_weights(q, k)
+    _core.attention(q, k, v, empty_output(q, v), given(options), {"scores": scores, "score_stage": stage})
+    return scores
+
+
+@_fake("keel::attention_scores")
+def _attention_scores_fake(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Tensor:
     return _empty_weights(q, k)
 
 
@@ -459,6 +473,7 @@ torch.library.register_vmap("keel::attention_backward", _one_by_one(torch.ops.ke
 torch.library.register_vmap("keel::attention_jvp", _one_by_one(torch.ops.keel.attention_jvp))
 torch.library.register_vmap("keel::attention_double_backward", _one_by_one(torch.ops.keel.attention_double_backward))
 torch.library.register_vmap("keel::attention_weights", _one_by_one(torch.ops.keel.attention_weights))
+torch.library.register_vmap("keel::attention_scores", _one_by_one(torch.ops.keel.attention_scores))
 
 
 class _Transformed(torch.autograd.Function):
@@ -564,15 +579,25 @@ def attention_double_backward(*inputs: Any) -> Any:
     return _last(torch.ops.keel.attention_double_backward, inputs)
 
 
+def _detached(inputs: tuple[Any, ...]) -> Iterator[Any]:
+    return (x.detach() if isinstance(x, Tensor) else x for x in inputs)
+
+
 def attention_weights(*inputs: Any) -> Any:
     """torch.ops.keel.attention_weights, detached."""
-    return torch.ops.keel.attention_weights(*(x.detach() if isinstance(x, Tensor) else x for x in inputs))
+    return torch.ops.keel.attention_weights(*_detached(inputs))
+
+
+def attention_scores(*inputs: Any) -> Any:
+    """torch.ops.keel.attention_scores, detached."""
+    return torch.ops.keel.attention_scores(*_detached(inputs))
 
 
 # Decompositions for torch.onnx.export, which asks for all there are. Fake tensors of symbolic sizes would take them
 # too, if there were no meta functions.
 meta_table[torch.ops.keel.attention.default] = _attention_fake
 meta_table[torch.ops.keel.attention_weights.default] = _attention_weights_fake
+meta_table[torch.ops.keel.attention_scores.default] = _attention_scores_fake
 
 
 @register_decomposition(torch.ops.keel.attention.default)
@@ -587,3 +612,9 @@ def _attention_in_onnx(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Ten
 @register_decomposition(torch.ops.keel.attention_weights.default)
 def _attention_weights_in_onnx(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> Tensor:
     return _onnx.by_onnx(q, k, v, as_options(options))[2]
+
+
+@register_decomposition(torch.ops.keel.attention_scores.default)
+def _attention_scores_in_onnx(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Tensor:
+    *options, stage = rest
+    return _onnx.scores_by_onnx(q, k, v, as_options(options), stage)

@@ -176,9 +176,9 @@ class Group {
     const float scale = x ? load_float(x.data, x.dtype, place_of(x, tile, p)) : static_cast<float>(a_.call.scale);
     return scale * 1.4426950408889634f;
   }
-  KEEL_DEVICE float slope_log2(const RowPlace& p) const {
+  KEEL_DEVICE float slope_log2(const Tile& tile, const RowPlace& p) const {
     const Strided& x = a_.call.alibi;
-    return x ? 1.4426950408889634f * load_float(x.data, x.dtype, p.head * x.head) : 0.0f;
+    return x ? 1.4426950408889634f * load_float(x.data, x.dtype, tile.batch * x.batch + p.head * x.head) : 0.0f;
   }
 
   KEEL_DEVICE void begin(const Tile& tile) {
@@ -194,10 +194,10 @@ class Group {
       count_[r] = visible_[r] = 0;
       zero_[r] = 0;
       from_[r] = 0;
-      if (kTerms == Terms::alibi) slope_log2_[r] = slope_log2(p) / a_.scale_log2;
+      if (kTerms == Terms::alibi) slope_log2_[r] = slope_log2(tile, p) / a_.scale_log2;
       if (kRich && kKeeps) {
         scale_log2_[r] = scale_log2(tile, p);
-        slope_log2_[r] = slope_log2(p);
+        slope_log2_[r] = slope_log2(tile, p);
       }
     }
   }

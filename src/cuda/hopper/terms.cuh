@@ -28,7 +28,7 @@ class TermWeights {
         window_(a.window),
         tile_(tile),
         pairs_(pairs),
-        slope_(f_.alibi ? 1.4426950408889634f * load_row_value<float>(f_.alibi, 0, pairs.head, 0) : 0.0f) {}
+        slope_(f_.alibi ? 1.4426950408889634f * load_row_value<float>(f_.alibi, tile.batch, pairs.head, 0) : 0.0f) {}
 
   template <class Put>
   KEEL_DEVICE void run(float (&s)[32], const float* lse_log2, const float* scale, const Put& put_factor) const {
