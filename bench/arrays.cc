@@ -152,6 +152,15 @@ Call::Call(const Case& c, const Arrays& arrays)
   options_.window = c.window;
   options_.threads = c.threads;
   if (c.mask) options_.mask = arrays.mask(c);
+  if (c.documents > 0) {
+    documents_ = std::make_unique<Documents>(c.documents, c.n_q, c.ragged);
+    if (c.as_mask) {
+      options_.block_mask = documents_->mask();
+    } else {
+      options_.q_offsets = options_.k_offsets = documents_->offsets();
+      options_.causal = Causal::top_left;
+    }
+  }
   forced_.target = c.target;
   if (c.backward || c.jvp || c.twice) {
     own_out_ = Buffer(rows_of(c) * c.d * size_of(c.dtype));

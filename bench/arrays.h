@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bench/case.h"
+#include "bench/documents.h"
 #include "core/problem.h"
 #include "plan/plan.h"
 
@@ -48,8 +49,8 @@ class Arrays {
 
  private:
   static constexpr int kRowArrays = 7;
-  std::map<std::pair<char, DType>, Buffer>
-      buffers_;  // 'o' is the output; derivatives have 'g', its gradient, and 'Q', 'K', 'V'; tangents 'x', 'y', 'z', 'O'
+  std::map<std::pair<char, DType>, Buffer> buffers_;  // 'o' is the output; derivatives have 'g', its gradient, and 'Q',
+                                                      // 'K', 'V'; tangents 'x', 'y', 'z', 'O'
   Buffer mask_, rows_;
   std::int64_t most_rows_ = 0;
 };
@@ -80,6 +81,7 @@ class Call {
   MutableTensorView moved_;
   Options options_;
   Outputs outputs_;
+  std::unique_ptr<Documents> documents_;
   std::vector<HeadStatistics> heads_;
   Forced forced_;
 };

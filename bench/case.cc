@@ -15,6 +15,9 @@ std::string text_of(const Case& c) {
   if (c.causal != Causal::none) text += " causal";
   if (c.window.left != Window::kUnbounded) text += fmt::format(" window {}", c.window.left + 1);
   if (c.mask) text += " mask";
+  if (c.documents > 0) {
+    text += fmt::format(" {}{} documents{}", c.documents, c.ragged ? " ragged" : "", c.as_mask ? " by mask" : "");
+  }
   if (c.backward) text += " backward";
   if (c.jvp) text += " jvp";
   if (c.twice) text += " double backward";

@@ -37,9 +37,7 @@ def tensors(flag: bool) -> None:
     assert_type(keel.torch.attention(q, q, q, return_lse=flag, return_weights=True), keel.torch.AttentionWeights)
     assert_type(keel.torch.attention(q, q, q, return_weights=flag, return_scores="raw"), keel.torch.AttentionScores)
     several = keel.torch.attention(q, q, q, return_lse=flag)
-    assert_type(
-        several, torch.Tensor | keel.torch.Attention | keel.torch.AttentionWeights | keel.torch.AttentionScores
-    )
+    assert_type(several, torch.Tensor | keel.torch.Attention | keel.torch.AttentionWeights | keel.torch.AttentionScores)
     with keel.torch.replace(strict=True):
         assert_type(keel.torch.last_fallback(), str | None)
     keel.transformers.register()

@@ -143,14 +143,29 @@ def test_block_masks_meet_other_options():
     torch.testing.assert_close(out, other, atol=2e-6, rtol=1e-5)
 
 
-def test_tangents_are_refused_by_name():
-    q, k, v = (x.detach() for x in tensors())
-    mask = keel.torch.document_mask(torch.arange(N) // 40, block=32)
-    table = torch.zeros(4, 5)
-    for name, value in (("block_mask", mask), ("relative_bias", table)):
-        options = {name: value}
-        with pytest.raises(ValueError, match=f"{name}: expected none along tangents"):
-            torch.func.jvp(lambda q: keel.torch.attention(q, k, v, **options), (q,), (q,))  # noqa: B023
+def test_derivatives_along_tangents_are_those_of_a_dense_mask():
+    q, k, v = (x.detach().double() for x in tensors())
+    ids = torch.arange(N) // 40
+    dense = (ids[:, None] == ids).tril()
+    mask = keel.torch.document_mask(ids, block=32)
+    t = torch.randn(q.shape, dtype=q.dtype, generator=torch.Generator().manual_seed(4))
+
+    def call(options):
+        def loss(q):
+            return keel.torch.attention(q, k, v, **options).square().sum()
+
+        moved = torch.func.jvp(lambda q: keel.torch.attention(q, k, v, **options), (q,), (t,))[1]
+        hessian_times_t = torch.func.jvp(torch.func.grad(loss), (q,), (t,))[1]
+        leaf = q.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(loss(leaf), leaf, create_graph=True)
+        return moved, hessian_times_t, torch.autograd.grad((gradient * t).sum(), leaf)[0]
+
+    for ours, theirs in zip(call({"block_mask": mask}), call({"mask": dense})):
+        torch.testing.assert_close(ours, theirs)
+    table = torch.randn(4, 2 * N - 1, dtype=q.dtype, generator=torch.Generator().manual_seed(5))
+    distance = torch.arange(N) - torch.arange(N)[:, None] + N - 1
+    for ours, theirs in zip(call({"relative_bias": table}), call({"bias": table[:, distance]})):
+        torch.testing.assert_close(ours, theirs)
 
 
 def test_wrong_masks_are_refused():

@@ -73,7 +73,7 @@ class BackwardRunner : BackwardBlock<P> {
       tell(places - 1 - last);
       for (std::int64_t at = last; at >= seen.begin / step; --at) {
         const std::int64_t r = at * step, rows = std::min(step, rows_ - r), place = places - 1 - at;
-        const bool skipped = h_.tiles && !AreListed(r, rows, block);
+        const bool skipped = HidesAll(r, rows, block);
         if (!skipped) {
           FindKeys(r, rows);
           FindSeen(r, rows, block);
@@ -133,6 +133,7 @@ class BackwardRunner : BackwardBlock<P> {
   using BackwardBlock<P>::AddToBias;
   using BackwardBlock<P>::AddToKeys;
   using BackwardBlock<P>::AddToRows;
+  using BackwardBlock<P>::HidesAll;
   using BackwardBlock<P>::FindRows;
   using BackwardBlock<P>::GradientsTimesValues;
   using BackwardBlock<P>::LoadGradients;
@@ -162,18 +163,6 @@ class BackwardRunner : BackwardBlock<P> {
     if (left < kUnbounded) queries.end = std::min(queries.end, block.end + left - h_.diagonal);
     if (queries.empty() || Clip(block, {h_.k_begin, h_.k_end}).empty()) return {0, 0};
     return {queries.begin * f_.group, queries.end * f_.group};
-  }
-
-  // Whether a block mask lists any of the keys for any of the rows.
-  bool AreListed(std::int64_t r, std::int64_t rows, Range block) const {
-    const std::int64_t step = h_.tiles.rows, last = h_.tiles_row + (r + rows - 1) / f_.group;
-    for (std::int64_t i = h_.tiles_row + r / f_.group; i <= last; i = (i / step + 1) * step) {
-      for (std::int64_t g = 0; g < (h_.tiles.head != 0 ? f_.group : 1); ++g) {
-        const BlockTiles::List part = PartOf(h_, g, i - h_.tiles_row, block);
-        if (part.begin < part.end) return true;
-      }
-    }
-    return false;
   }
 
   void PackKeys(Range block) {

@@ -94,6 +94,19 @@ class BackwardBlock {
     if (h_.tiles) HWY_NAMESPACE::FindSeen(h_, PlaceOf(r), rows, block, scratch_.keys, scratch_.seen, scratch_.holes);
   }
 
+  // Whether a block mask hides all of the keys from all of the rows.
+  bool HidesAll(std::int64_t r, std::int64_t rows, Range block) const {
+    if (!h_.tiles) return false;
+    const std::int64_t step = h_.tiles.rows, last = h_.tiles_row + (r + rows - 1) / f_.group;
+    for (std::int64_t i = h_.tiles_row + r / f_.group; i <= last; i = (i / step + 1) * step) {
+      for (std::int64_t g = 0; g < (h_.tiles.head != 0 ? f_.group : 1); ++g) {
+        const BlockTiles::List part = PartOf(h_, g, i - h_.tiles_row, block);
+        if (part.begin < part.end) return false;
+      }
+    }
+    return true;
+  }
+
   // Rows of zeros, which the last product reads.
   void ZeroTail(Operand* rows_of, std::int64_t rows, std::int64_t ld) const {
     std::fill(rows_of + rows * ld, rows_of + P::TiledRows(rows) * ld, Operand{});

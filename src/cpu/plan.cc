@@ -35,10 +35,16 @@ std::int64_t choose_key_block(std::int64_t bytes_per_key, std::int64_t most, con
   return keys;
 }
 
-// With a block mask, blocks are no larger than its tiles: one that is not listed for a row then costs nothing.
+// With a block mask, blocks are no larger than its tiles, and divide them if they can: one that is not listed for a row
+// then costs nothing.
 std::int64_t within_tiles(const Problem& p, std::int64_t key_block) {
   if (p.options.block_mask == nullptr) return key_block;
-  return std::min(key_block, std::max<std::int64_t>(p.options.block_mask->tiles.shape[2] / 64 * 64, 64));
+  const std::int64_t tile = std::max<std::int64_t>(p.options.block_mask->tiles.shape[2] / 64 * 64, 64);
+  const std::int64_t least = hwy::DivCeil(tile, key_block);
+  for (std::int64_t parts = least; parts <= 2 * least; ++parts) {
+    if (tile % (64 * parts) == 0) return tile / parts;
+  }
+  return std::min(key_block, tile);
 }
 
 // Rows per task: many, as they share the packing of keys, but few enough for no thread to go idle. They need not fit
@@ -155,11 +161,12 @@ Tiles choose_backward_tiles(const Problem& p, const Planning& planning, const Un
   tiles.row_block = std::clamp<std::int64_t>(machine.l1_bytes / 2 / panel_bytes, 48, 96) / granule * granule;
   // k three times (as it is, transposed, its gradient) and v twice, padding aside, should leave a third of the
   // second-level cache to rows; a short sequence should have a few blocks, for causal masks to leave some out and
-  // threads to share them.
+  // threads to share them. So should what a block mask leaves of a long one.
   const auto fits = [&](std::int64_t keys) {
     return keys * (3 * p.d_k + 2 * p.d_v) * item <= machine.l2_bytes * 2 / 3;
   };
-  tiles.key_block = extent.keys / 384 >= 4 && fits(384) ? 384 : fits(192) ? 192 : fits(128) ? 128 : 64;
+  const bool is_long = extent.keys / 384 >= 4 && p.options.block_mask == nullptr;
+  tiles.key_block = is_long && fits(384) ? 384 : fits(192) ? 192 : fits(128) ? 128 : 64;
   tiles.key_block = within_tiles(p, tiles.key_block);
   if (forced.row_block > 0) tiles.row_block = RoundUp(forced.row_block, granule);
   if (forced.key_block > 0) tiles.key_block = forced.key_block;
@@ -340,6 +347,7 @@ void plan_tangent(const TangentProblem& problem, const Planning& planning, Plan&
   // Rows share the packing of keys: twice as many, if what is kept of their scores does not grow too large.
   const std::int64_t kept = 2 * 2 * tiles.row_block * extent.keys * size_of(accumulation_dtype(p.dtype));
   if (problem.is_double && planning.forced.tiles.row_block == 0 && kept <= kTangentBytes) tiles.row_block *= 2;
+  part.call.backward.forward.relative_pad = RelativeTable::pad_of(tiles);
   const double flops = (problem.is_double ? 6.0 : 2.5) * extent.flops;
   part.call.most_keys = extent.keys;
   part.call.task_rows = problem.is_double ? tiles.row_block

@@ -370,7 +370,11 @@ void BackwardPlan::execute() const {
 }
 
 void TangentPlan::execute() const {
-  if (has_rows) return BackwardRun(*this, call)();
+  if (has_rows) {
+    TangentCall with_table = call;
+    const RelativeTable table(with_table.backward.forward, call.backward.tiles);
+    return BackwardRun(*this, with_table)();
+  }
   if (gradients.accumulate) return;
   write_zeros(gradients);
   zero(tout), zero(tlse);

@@ -74,6 +74,7 @@ class TangentRunner : BackwardPreparer<P> {
     ForRows(begin, end, [&](std::int64_t r, std::int64_t rows) { LoadRows(r, rows, r - begin); });
     for (std::int64_t j = all.empty() ? 0 : all.begin / keys * keys; j < all.end; j += keys) {
       const Range block = {j, std::min(j + keys, h_.k_len)};
+      if (HidesAll(begin, end - begin, block)) continue;
       PackForMoves(block);
       ForRows(begin, end, [&](std::int64_t r, std::int64_t rows) {
         if (t_.task_rows > call_.tiles.row_block) FindKeys(r, rows);
@@ -108,10 +109,12 @@ class TangentRunner : BackwardPreparer<P> {
   using Base::FindKeys;
   using Base::FindNeeded;
   using Base::FindRows;
+  using Base::FindSeen;
   using Base::finite_dout_;
   using Base::finite_q_;
   using Base::h_;
   using Base::head_;
+  using Base::HidesAll;
   using Base::LoadGradients;
   using Base::LoadQueries;
   using Base::LoadQuery;
@@ -202,14 +205,15 @@ class TangentRunner : BackwardPreparer<P> {
   // Passes 1 to 4 of a block of rows, the task's from row `at` on, and a block of keys.
   void MoveBlock(std::int64_t r, std::int64_t rows, Range block, std::int64_t at) {
     const std::int64_t keys = block.end - block.begin, d = f_.d_k, from = KeptFrom(block);
+    FindSeen(r, rows, block);
     FindNeeded(rows, block);
     const auto prefetch = [&](std::int64_t x, std::int64_t tile_rows, Range needed, std::int64_t y) {
       PrefetchDenseTerms(f_, h_, r + x, tile_rows, needed, block.begin, y);
     };
     const T* const q = more_.q + at * more_.ldq;
-    MultiplyPanels({q, more_.ldq, more_.k_panels + d * scratch_.panel, d, 2 * d, scratch_.scale, more_.p + from,
-                    more_.ldp},
-                   rows, prefetch);
+    MultiplyPanels(
+        {q, more_.ldq, more_.k_panels + d * scratch_.panel, d, 2 * d, scratch_.scale, more_.p + from, more_.ldp}, rows,
+        prefetch);
     const bool moves = t_.tk || t_.moves_q();
     if (moves) MultiplyPanels(MovedScores(q, more_.ts + from), rows, nothing);
     masked_ = false;
@@ -334,7 +338,7 @@ class TangentRunner : BackwardPreparer<P> {
     if (more_.plain != nullptr) std::fill_n(more_.plain, P::TiledRows(rows) * scratch_.columns_k, T{0});
     for (std::int64_t place = 0; place * step < h_.k_len; ++place) {
       const Range block = {place * step, std::min((place + 1) * step, h_.k_len)};
-      const bool seen = !Clip(block, all).empty();
+      const bool seen = !Clip(block, all).empty() && !HidesAll(r, rows, block);
       if (seen) {
         PackForGradients(block);
         WeighBlock(r, rows, block);
@@ -359,6 +363,7 @@ class TangentRunner : BackwardPreparer<P> {
   // Passes 4 to 2' of a block: ds in scratch_.s, tds in scratch_.t.
   void WeighBlock(std::int64_t r, std::int64_t rows, Range block) {
     const std::int64_t keys = block.end - block.begin, d = f_.d_v;
+    FindSeen(r, rows, block);
     FindNeeded(rows, block);
     if (call_.needs_ds()) {
       MultiplyPanels({scratch_.dout, scratch_.ldo, scratch_.v_panels, d, d, nullptr, scratch_.s, scratch_.lds}, rows,
@@ -368,7 +373,7 @@ class TangentRunner : BackwardPreparer<P> {
       MultiplyPanels({scratch_.dout, scratch_.ldo, more_.tv_panels, d, d, nullptr, scratch_.t, scratch_.lds}, rows,
                      nothing);
     }
-    masked_ = dense_;
+    masked_ = dense_ || h_.tiles;
     RowPlace place = PlaceOf(r);
     for (std::int64_t x = 0; x < rows; ++x, ++place) {
       T *const s = scratch_.s + x * scratch_.lds, *const t = scratch_.t + x * scratch_.lds;

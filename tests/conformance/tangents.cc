@@ -139,7 +139,7 @@ class Sizes {
       if (o.alibi.given()) {
         a[j] += std::fabs(load_at(o.alibi, b, h)) * static_cast<double>(std::abs(x.i + x.entry.diagonal - j));
       }
-      if (o.bias.given()) a[j] += std::fabs(load_at(o.bias, b, h, iq, x.entry.k_begin + j));
+      a[j] += std::fabs(reference::bias_at(f_, x.entry, h, x.i, j));
       tx[j] = scale * tdot[j] + tscale * dot[j];
       ts[j] = row.slope[j] * tx[j];
       if (t.tbias.given()) ts[j] += std::fabs(load_at(t.tbias, b, h, iq, x.entry.k_begin + j));

@@ -26,7 +26,9 @@ struct TangentMemory {
 
   JvpOutputs jvp() const { return {.tout = tout.tensor(), .tlse = tlse.rows()}; }
   DoubleGradients gradients() const {
-    return {.gradients = of.gradients(), .ddout = tout.tensor(), .ddlse = tlse.rows()};
+    DoubleGradients all{.gradients = of.gradients(), .ddout = tout.tensor(), .ddlse = tlse.rows()};
+    all.gradients.drelative_bias = {};  // has none
+    return all;
   }
   std::string outside_writes() const;
 };

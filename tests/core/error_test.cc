@@ -539,10 +539,6 @@ TEST(Errors, OfTheTangents) {
        [](J& j) { j.tangents.tk.shape[2] = 4; }},
       {"[attention_jvp] tv: expected a pointer to data of shape (2, 2, 5, 6), got null",
        [](J& j) { j.tangents.tv.data = nullptr; }},
-      {"[attention_jvp] relative_bias: expected none along tangents, got one",
-       [](J& j) {
-         j.options.relative_bias = {j.inputs.q.data, DType::f32, {4, 3}, {3, 1}};
-       }},
       {"[attention_jvp] tbias: expected none without a bias, got a view", [](J& j) { j.options.bias = {}; }},
       {"[attention_jvp] tbias: expected dtype f32, got f16", [](J& j) { j.tangents.tbias.dtype = DType::f16; }},
       {"[attention_jvp] tbias: expected shape (B, H_q, N_q, N_k) = (2, 4, 3, 5), or 1 in any dimension, got "
@@ -571,6 +567,12 @@ TEST(Errors, OfDoubleBackward) {
        [](D& d) { d.tangents.tq.shape[3] = 6; }},
       {"[attention_double_backward] dk: expected shape of k = (2, 2, 5, 8), got (2, 2, 5, 7)",
        [](D& d) { d.gradients.dk.shape[3] = 7; }},
+      {"[attention_double_backward] drelative_bias: expected none, as second derivatives of a relative_bias are not "
+       "computed, got a view",
+       [](D& d) {
+         d.options.relative_bias = {d.inputs.q.data, DType::f32, {4, 3}, {3, 1}};
+         d.gradients.drelative_bias = {d.tangent_block.data(), DType::f32, {4, 3}, {3, 1}};
+       }},
       {"[attention_double_backward] ddout: expected shape (B, H_q, N_q, d_v) = (2, 4, 3, 6), got (2, 4, 3, 5)",
        [](D& d) { d.second.ddout.shape[3] = 5; }},
       {"[attention_double_backward] ddlse: expected dtype f32, got f64",

@@ -23,9 +23,7 @@ void run_forced(const TangentProblem& problem, const Forced& forced) {
 
 conformance::Jvp forced_jvp(const Forced& forced) {
   return [forced](const JvpInputs& inputs, const Tangents& tangents, const JvpOutputs& outputs,
-                  const Options& options) {
-    run_forced(make_jvp_problem(inputs, tangents, outputs, options), forced);
-  };
+                  const Options& options) { run_forced(make_jvp_problem(inputs, tangents, outputs, options), forced); };
 }
 
 conformance::DoubleBackward forced_double(const Forced& forced) {
@@ -39,7 +37,7 @@ conformance::DoubleBackward forced_double(const Forced& forced) {
 // own.
 void expect_on_every_target(const Case& c) {
   if (!conformance::has_tangents(c)) return;
-  const Instance instance(conformance::for_any_backend(c));
+  const Instance instance(c);
   const TangentCase x(instance);
   for (const std::int64_t target : machine().target_bits) {
     SCOPED_TRACE(hwy::TargetName(target));
@@ -90,7 +88,7 @@ TEST(Tangents, SameBitsForAnyNumberOfThreads) {
   int compared = 0;
   for (const Case& c : conformance::table()) {
     if (!conformance::has_tangents(c) || c.batch * c.n_q * c.n_k == 0) continue;
-    const Instance instance(conformance::for_any_backend(c));
+    const Instance instance(c);
     const TangentCase x(instance);
     const std::string expected = bytes_of(x, 1, {.tiles = {12, 64}, .split_keys = false, .share_small = true});
     for (const int threads : {2, 3, 7}) {

@@ -89,7 +89,7 @@ TEST(Tangents, MatchCentralDifferencesOnRandomProblems) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const Case c = gradient_case(seed);
     if (c.batch == 0 || c.n_q == 0 || c.n_k == 0) continue;
-    const Instance instance(for_any_backend(c));
+    const Instance instance(c);
     const TangentCase x(instance);
     const Along along(x);
     const ExpectedTangents above = along.at(kStep), below = along.at(-kStep);

@@ -166,20 +166,20 @@ def attention(
     a tensor, relative_bias, and sinks.
 
     Shapes: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B, H_kv, N_k, d_v), result (B, H_q, N_q, d_v); mask and bias
-    (B, H_q, N_q, N_k), scale (B, H_q, N_q), any dimension of which may be 1 or missing from the left; alibi (H_q,)
-    or (B, H_q); sinks (H_q,); relative_bias (H_q, 2R + 1) or (1, 2R + 1); block_mask one of block_mask(), document_mask(), prefix_lm() or
-    torch's create_block_mask(); q_lengths, k_lengths and k_starts (B,), q_offsets and k_offsets (E + 1,), tensors of
-    integers. All tensors are on the CPU or on one CUDA device, where the work goes to torch's current stream; the
-    integers may be on the CPU in any case. The options mean what they mean in keel.attention; dropout takes its seed
-    from torch's generator of the CPU, and torch.set_num_threads bounds the threads. Under autocast, q, k, v, bias and a
-    mask of numbers are taken in its dtype. out_dtype is the dtype of the result: that of q, or torch.float32 for 16-bit
-    inputs, which keeps the precision of partial results that are to be merged.
+    (B, H_q, N_q, N_k), scale (B, H_q, N_q), any dimension of which may be 1 or missing from the left; alibi (H_q,) or
+    (B, H_q); sinks (H_q,); relative_bias (H_q, 2R + 1) or (1, 2R + 1); block_mask one of block_mask(), document_mask(),
+    prefix_lm() or torch's create_block_mask(); q_lengths, k_lengths and k_starts (B,), q_offsets and k_offsets
+    (E + 1,), tensors of integers. All tensors are on the CPU or on one CUDA device, where the work goes to torch's
+    current stream; the integers may be on the CPU in any case. The options mean what they mean in keel.attention;
+    dropout takes its seed from torch's generator of the CPU, and torch.set_num_threads bounds the threads. Under
+    autocast, q, k, v, bias and a mask of numbers are taken in its dtype. out_dtype is the dtype of the result: that of
+    q, or torch.float32 for 16-bit inputs, which keeps the precision of partial results that are to be merged.
 
     Returns the output; an Attention (out, lse, stats) when asked for lse or the statistics; an AttentionWeights (out,
-    lse, stats, weights) when asked for the weights, what multiplied v, after dropout; an AttentionScores (out, lse, stats,
-    weights, scores) when asked for the scores: "raw", "capped" or "masked", as in keel.attention. lse (B, H_q, N_q) can
-    be differentiated through; the statistics, the weights and the scores (B, H_q, N_q, N_k) are detached. Weights and
-    scores take memory for N_q·N_k numbers per head, and a pass of their own.
+    lse, stats, weights) when asked for the weights, what multiplied v, after dropout; an AttentionScores (out, lse,
+    stats, weights, scores) when asked for the scores: "raw", "capped" or "masked", as in keel.attention. lse (B, H_q,
+    N_q) can be differentiated through; the statistics, the weights and the scores (B, H_q, N_q, N_k) are detached.
+    Weights and scores take memory for N_q·N_k numbers per head, and a pass of their own.
 
     >>> import torch, keel.torch
     >>> q = torch.randn(1, 4, 16, 32, requires_grad=True)

@@ -57,8 +57,9 @@ def scores_by_onnx(q: Tensor, k: Tensor, v: Tensor, options: Mapping[str, Any], 
         options = {name: value for name, value in options.items() if name in ("scale", "softcap", *_LEFT_OUT)}
     q, k, v, mask, causal, scale = _parts(q, k, v, options)
     softcap = 0.0 if stage == "raw" else options.get("softcap", 0.0)
-    more = {"is_causal": causal, "scale": scale, "softcap": softcap}
-    scores: Tensor = torch.onnx.ops.attention(q, k, v, mask, qk_matmul_output_mode=2, **more)[3]
+    scores: Tensor = torch.onnx.ops.attention(
+        q, k, v, mask, is_causal=causal, scale=scale, softcap=softcap, qk_matmul_output_mode=2
+    )[3]
     if stage == "masked":
         return scores[..., 1:] if "sinks" in options else scores
     return scores.masked_fill(~belong, -torch.inf)

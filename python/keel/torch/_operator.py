@@ -348,19 +348,23 @@ def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None, *_: Any) 
     return tuple(results.values())
 
 
-def _differentiate_operator(ctx: Any, *arrived: Tensor | None) -> tuple[Any, ...]:
-    """The same for torch.library, which wants a list for a list of tensors."""
-    results = list(_differentiate(ctx, *arrived))
-    blocks = ctx.others[_PLACES["block_mask", False]]
-    if blocks is not None:
-        results[INPUTS.index("block_mask")] = [None] * len(blocks)
-    return tuple(results)
+def _in_library(differentiate: Any, inputs: list[str]) -> Any:
+    """The same derivative for torch.library, which wants a list for a list of tensors."""
+
+    def with_lists(ctx: Any, *arrived: Any) -> tuple[Any, ...]:
+        results = list(differentiate(ctx, *arrived))
+        blocks = ctx.others[_PLACES["block_mask", False]]
+        if blocks is not None:
+            results[inputs.index("block_mask")] = [None] * len(blocks)
+        return tuple(results)
+
+    return with_lists
 
 
-torch.library.register_autograd("keel::attention", _differentiate_operator, setup_context=_save)
+torch.library.register_autograd("keel::attention", _in_library(_differentiate, INPUTS), setup_context=_save)
 
 
-# The gradients that have derivatives of their own. The library refuses a relative bias along tangents.
+# The gradients that have derivatives of their own: not that of a relative bias, which does not move either.
 _SECOND = [name for name in Gradients._fields if name in DoubleGradients._fields]
 
 
@@ -409,6 +413,7 @@ def _differentiate_backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
     tangents = [x if want else None for x, want, _ in zip(gradients, ctx.wanted, _SECOND)]
     for x, want in zip(gradients[len(_SECOND) :], ctx.wanted[len(_SECOND) :]):
         _check_relative(x if want else None)
+    _check_relative(needs["relative_bias"] or None)
     if all(x is None for x in tangents):
         return tuple(results.values())
     inputs, options = _kept_backward(ctx)
@@ -428,6 +433,7 @@ def _move_backward(ctx: Any, tdout: Any, tdlse: Any, *tangents: Any) -> Any:
     q, k, v, _out, _lse, *rest = tangents
     moves = _along((q, k, v, *rest))
     wanted = list(ctx.wanted)
+    _check_relative(any(wanted[len(_SECOND) :]) or None)
     terms = []
     if any(x is not None for x in moves):
         second = attention_double_backward(*inputs, *options, *moves, [*wanted[: len(_SECOND)], False, False])
@@ -438,7 +444,9 @@ def _move_backward(ctx: Any, tdout: Any, tdlse: Any, *tangents: Any) -> Any:
 
 
 _BACKWARD_INPUTS = [argument.name for argument in torch.ops.keel.attention_backward.default._schema.arguments]
-torch.library.register_autograd("keel::attention_backward", _differentiate_backward, setup_context=_save_backward)
+torch.library.register_autograd(
+    "keel::attention_backward", _in_library(_differentiate_backward, _BACKWARD_INPUTS), setup_context=_save_backward
+)
 
 
 def _no_third(ctx: Any, *_: Any) -> Any:
