@@ -5,7 +5,7 @@
 namespace keel::bench {
 namespace {
 
-constexpr std::int64_t kRows = 128, kKeys = 384;  // of a tile, as keel.torch.document_mask has them
+constexpr std::int64_t kRows = 128, kKeys = 256;  // of a tile, as keel.torch.document_mask has them
 
 // Ragged ones have lengths from about a sixteenth of the mean to twice the mean, the same ones every time.
 std::vector<std::int64_t> offsets_of(std::int64_t count, std::int64_t rows, bool ragged) {

@@ -8,7 +8,7 @@
 namespace keel::bench {
 
 // Documents side by side in one sequence, each of whose rows sees its own document up to itself: as a packed batch, or
-// as a block mask of 128 × 384 tiles.
+// as a block mask of 128 × 256 tiles.
 class Documents {
  public:
   Documents(std::int64_t count, std::int64_t rows, bool ragged);

@@ -40,7 +40,7 @@ def block_mask(
     return _tensors(build(_tiling(batch, heads, n_q, n_k, block), _visible_by(mask_mod)))
 
 
-def document_mask(ids: Tensor, *, causal: bool = True, block: int | tuple[int, int] = (128, 384)) -> BlockMask:
+def document_mask(ids: Tensor, *, causal: bool = True, block: int | tuple[int, int] = (128, 256)) -> BlockMask:
     """A mask in tiles by which tokens see those of their own document, and with `causal` no later ones.
 
     ids (N,) or (B, N): the document of each token, any integers. Documents whose tokens lie side by side cost about
@@ -81,7 +81,7 @@ def document_mask(ids: Tensor, *, causal: bool = True, block: int | tuple[int, i
     return _tensors(build(tiling, visible, candidates))
 
 
-def prefix_lm(n: int, prefix: int | Tensor, *, block: int | tuple[int, int] = (128, 384)) -> BlockMask:
+def prefix_lm(n: int, prefix: int | Tensor, *, block: int | tuple[int, int] = (128, 256)) -> BlockMask:
     """A mask in tiles over n tokens by which a token sees the prefix, and of the rest no later ones.
 
     prefix: its length, or a tensor (B,) of one length per batch entry.

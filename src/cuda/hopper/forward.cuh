@@ -410,7 +410,7 @@ class Group {
       const int base = key_base(tile, r);
       const RowPlace p = place(tile, r);
       const float scale = kKeeps ? scale_log2_[r] : scale_log2(tile, p);
-      const float slope = kKeeps ? slope_log2_[r] : slope_log2(p);
+      const float slope = kKeeps ? slope_log2_[r] : slope_log2(tile, p);
       const int diagonal = p.row + tile.diagonal - first_key_[r];  // counted as keys are here
       const auto each = [&](auto&& change) {
 #pragma unroll
