@@ -32,6 +32,19 @@ def test_examples_print_what_the_page_shows(page, least):
     assert count >= least
 
 
+def test_each_difference_from_torch_names_its_test():
+    page = (ROOT / "docs/pytorch.md").read_text(encoding="utf-8")
+    listed = page.split("What differs from torch, each with the test that shows it:")[1].split("\n## ")[0]
+    differences = re.split(r"^- ", listed, flags=re.M)[1:]
+    assert len(differences) >= 10
+    sources = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
+    for difference in differences:
+        tests = re.findall(r"`(test_\w+)`", difference)
+        assert tests, difference
+        for name in tests:
+            assert f"def {name}(" in sources, name
+
+
 def test_the_training_example_learns(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["train_torch.py", "--steps", "26", "--jsonl", str(tmp_path / "log")])
     runpy.run_path(str(ROOT / "examples/train_torch.py"), run_name="__main__")

@@ -164,6 +164,16 @@ def test_a_gradient_penalty_agrees_with_eager(call):
         torch.testing.assert_close(ours, theirs)
 
 
+def test_torch_funcs_hessian_is_not_there():
+    q, k, v = qkv(n=3, d=2)
+    with pytest.raises((ValueError, RuntimeError)):
+        torch.func.hessian(lambda q: sdpa(q, k, v).square().sum())(q)
+    ours, theirs = (
+        torch.autograd.functional.hessian(lambda q, f=f: f(q, k, v).square().sum(), q) for f in (sdpa, eager)
+    )
+    torch.testing.assert_close(ours, theirs)
+
+
 def test_third_derivatives_are_refused():
     q, k, v = (x.requires_grad_() for x in qkv())
     (dq,) = torch.autograd.grad(sdpa(q, k, v).square().sum(), q, create_graph=True)

@@ -288,6 +288,24 @@ def test_what_a_mask_hides_cannot_leak():
     assert F.scaled_dot_product_attention(q, k, v, attn_mask=mask).isnan().any()
 
 
+def test_nan_that_is_seen_stays():
+    q, k, v = qkv()
+    for x in (q, k, v):
+        spoiled = [y.clone() for y in (q, k, v)]
+        next(y for y, z in zip(spoiled, (q, k, v)) if z is x)[0, 0, 2] = torch.nan
+        assert sdpa(*spoiled)[0, 0, 2].isnan().all()
+        assert sdpa(*spoiled)[0, 1].isfinite().all()
+
+
+def test_masks_may_have_fewer_dimensions():
+    q, k, v = qkv()
+    keys = torch.randn(k.shape[2])
+    assert torch.equal(sdpa(q, k, v, attn_mask=keys), sdpa(q, k, v, attn_mask=keys[None]))
+    assert torch.equal(sdpa(q, k, v, attn_mask=torch.tensor(1.5)), sdpa(q, k, v, attn_mask=torch.full((1, 1), 1.5)))
+    with pytest.raises((RuntimeError, IndexError)):
+        F.scaled_dot_product_attention(q, k, v, attn_mask=keys)
+
+
 @pytest.mark.parametrize("kind", ["bool", "float", "padding"])
 @pytest.mark.parametrize("needs", [False, True])
 def test_a_mask_beside_is_causal_composes(kind, needs):
