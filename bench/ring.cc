@@ -6,44 +6,11 @@
 #include <cmath>
 
 #include "bench/clock.h"
-
-#ifdef __linux__
-#include <sched.h>
-#endif
+#include "bench/processors.h"
+#include "bench/rehearsal.h"
 
 namespace keel::bench {
 namespace {
-
-// Binds the calling thread to the n-th of the processors that the process may use, or to all of them again.
-class Binding {
- public:
-  explicit Binding(int n) {
-#ifdef __linux__
-    sched_getaffinity(0, sizeof(all_), &all_);
-    for (int cpu = 0, seen = 0; cpu < CPU_SETSIZE; ++cpu) {
-      if (!CPU_ISSET(cpu, &all_) || seen++ != n % CPU_COUNT(&all_)) continue;
-      cpu_set_t one;
-      CPU_ZERO(&one);
-      CPU_SET(cpu, &one);
-      sched_setaffinity(0, sizeof(one), &one);
-    }
-#else
-    (void)n;
-#endif
-  }
-  ~Binding() {
-#ifdef __linux__
-    sched_setaffinity(0, sizeof(all_), &all_);
-#endif
-  }
-  Binding(const Binding&) = delete;
-  Binding& operator=(const Binding&) = delete;
-
- private:
-#ifdef __linux__
-  cpu_set_t all_;
-#endif
-};
 
 // The arrays of `rows` rows.
 struct RingArrays {
@@ -113,42 +80,6 @@ std::vector<double> gather(ring::Transport& transport, double mine) {
 
 double largest(const std::vector<double>& values) { return *std::max_element(values.begin(), values.end()); }
 
-// Half a rank's rows over half a rank's keys, and the merge that follows: what a rank does again and again.
-class Pair {
- public:
-  explicit Pair(const RingCase& c) : half_(std::max<std::int64_t>(c.rows / 2, 1)), arrays_(c, half_, 7) {
-    const std::array<std::int64_t, 4> shape = {1, c.heads, half_, c.d};
-    for (auto* x : {&sum_, &next_}) x->resize(static_cast<std::size_t>(c.heads * half_ * c.d));
-    sum_lse_.resize(static_cast<std::size_t>(c.heads * half_));
-    out_ = view(next_.data(), shape);
-    total_ = view(sum_.data(), shape);
-  }
-  double seconds(const RingCase& c) {
-    RingCase full = c;
-    full.causal = false;
-    full.window = 0;
-    const Stopwatch watch;
-    const MutableRowView sum_lse = row_view(sum_lse_.data(), {1, c.heads, half_});
-    if (c.backward) {
-      Gradients g = arrays_.gradients();
-      g.accumulate = true;
-      keel::attention_backward(arrays_.inputs(), g, options_of(full, 1));
-    } else {
-      keel::attention(arrays_.tensor(arrays_.q), arrays_.tensor(arrays_.k), arrays_.tensor(arrays_.v), out_,
-                      options_of(full, 1), {.lse = arrays_.lse_view()});
-      const Partial parts[] = {{.out = total_, .lse = sum_lse}, {.out = out_, .lse = arrays_.lse_view()}};
-      keel::merge(parts, total_, {.lse = sum_lse}, 1);
-    }
-    return watch.seconds();
-  }
-
- private:
-  std::int64_t half_;
-  RingArrays arrays_;
-  std::vector<float> sum_, next_, sum_lse_;
-  MutableTensorView out_, total_;
-};
-
 class Counting final : public ring::Transport {
  public:
   explicit Counting(ring::Transport& inner) : inner_(inner) {}
@@ -195,6 +126,57 @@ std::string text_of(const RingCase& c) {
                      c.layout == ring::Layout::zigzag ? "zigzag" : "contiguous", c.backward ? "backward" : "forward");
 }
 
+namespace {
+
+// What one rank has for its calls.
+class Rank {
+ public:
+  Rank(const RingCase& c, int rank, int size)
+      : case_(c),
+        sharding_{.n_q = c.rows * size, .n_k = c.rows * size, .layout = c.layout},
+        arrays_(c, ring::shard(sharding_.n_q, size, rank, c.layout).size(), 100 + static_cast<std::uint64_t>(rank)) {}
+
+  void forward(ring::Transport& transport) {
+    ring::attention(
+        transport, sharding_,
+        {arrays_.tensor(arrays_.q), arrays_.tensor(arrays_.k), arrays_.tensor(arrays_.v), arrays_.tensor(arrays_.out)},
+        options_of(case_, 1), {.lse = arrays_.lse_view()});
+  }
+  void call(ring::Transport& transport) {
+    if (!case_.backward) return forward(transport);
+    ring::attention_backward(transport, sharding_, arrays_.inputs(), arrays_.gradients(), options_of(case_, 1));
+  }
+
+ private:
+  RingCase case_;
+  ring::Sharding sharding_;
+  RingArrays arrays_;
+};
+
+std::optional<RingArrays> arrays_of_one_process(const RingCase& c, int ranks) {
+  RingCase forward = c;
+  forward.backward = false;
+  std::optional<RingArrays> whole(std::in_place, forward, c.rows * ranks, 1);
+  if (c.backward) one_process(*whole, ranks);
+  whole->what = c;
+  return whole;
+}
+
+// By step, of some visits.
+std::vector<double> medians(const std::vector<std::vector<double>>& visits) {
+  std::vector<double> all;
+  for (std::size_t step = 0; step < visits.front().size(); ++step) {
+    std::vector<double> each;
+    for (const std::vector<double>& visit : visits) each.push_back(visit[step]);
+    all.push_back(median(each));
+  }
+  return all;
+}
+
+constexpr int kRehearsals = 3;
+
+}  // namespace
+
 RingTimes measure_ring(const World& world, const RingCase& c, int ranks, int repeats, std::optional<Wire> link) {
   RingTimes times{c, ranks, {}, {}, {}, 0, 0};
   world.run(ranks, [&](ring::Transport& plain) {
@@ -202,82 +184,87 @@ RingTimes measure_ring(const World& world, const RingCase& c, int ranks, int rep
     std::optional<Delayed> delayed;
     if (link) delayed.emplace(plain, *link);
     Counting transport(delayed ? static_cast<ring::Transport&>(*delayed) : plain);
-    const std::int64_t n = c.rows * ranks;
-    const ring::Sharding sharding{.n_q = n, .n_k = n, .layout = c.layout};
-    RingArrays mine(c, ring::shard(n, ranks, rank, c.layout).size(), 100 + static_cast<std::uint64_t>(rank));
+    Rank mine(c, rank, ranks);
     std::optional<RingArrays> whole;
-    std::optional<Pair> pair;
-    if (rank == 0) pair.emplace(c);
-    if (rank == 0 && !link) whole.emplace(c, n, 1);
-    const auto forward = [&] {
-      ring::attention(transport, sharding,
-                      {mine.tensor(mine.q), mine.tensor(mine.k), mine.tensor(mine.v), mine.tensor(mine.out)},
-                      options_of(c, 1), {.lse = mine.lse_view()});
-    };
-    if (c.backward) forward();
-    if (c.backward && whole) {
-      RingCase first = c;
-      first.backward = false;
-      std::swap(whole->what, first);
-      one_process(*whole, ranks);
-      std::swap(whole->what, first);
-    }
+    if (rank == 0 && !link) whole = arrays_of_one_process(c, ranks);
+    if (c.backward) mine.forward(plain);
     double asleep = 0;
+    std::vector<std::vector<double>> rehearsed;
     for (int repeat = -1; repeat < repeats; ++repeat) {  // the first warms up
       // The other ranks sleep for about as long, since waiting takes time of the cores that are measured.
       if (rank != 0) std::this_thread::sleep_for(std::chrono::duration<double>(0.97 * asleep));
+      if (whole) bind_process(ranks);
       const double one = whole ? one_process(*whole, ranks) : 0.0;
       asleep = gather(plain, one)[0];
-      const Binding binding(rank);
-      const double call = pair ? pair->seconds(c) : 0.0;
+      bind_thread(rank);
+      if (repeat < kRehearsals) {
+        Rehearsal rehearsal(rank, ranks);
+        const std::vector<double> steps = rehearsal.steps([&] { mine.call(rehearsal); });
+        if (repeat >= 0) rehearsed.push_back(steps);
+      }
       gather(plain, 0);
       transport.received = 0;
       const Stopwatch watch;
-      if (c.backward) {
-        ring::attention_backward(transport, sharding, mine.inputs(), mine.gradients(), options_of(c, 1));
-      } else {
-        forward();
-      }
+      mine.call(transport);
       const double seconds = largest(gather(plain, watch.seconds()));
       const double bytes = largest(gather(plain, transport.received));
       if (repeat < 0 || rank != 0) continue;
       times.one.push_back(one);
       times.many.push_back(seconds);
-      times.call.push_back(call);
       times.bytes = bytes;
     }
+    const auto work = ring::share(plain, medians(rehearsed));
+    if (rank == 0) times.work = work;
   });
-  if (world.root) times.predicted = predict_ring(c, ranks, median(times.call), link.value_or(Wire{INFINITY, 0}));
+  unbind_process();
+  if (world.root) times.predicted = predict_ring(c, ranks, times.work, link.value_or(Wire{INFINITY, 0}));
   return times;
 }
 
-double step_bytes(const RingCase& c, int ranks, int s) {
-  double rows = static_cast<double>(c.rows);
-  if (c.window > 0) {  // contiguous: what the window reaches back
-    rows = std::clamp<double>(static_cast<double>(c.window - (s - 1) * c.rows), 0, rows);
-  } else if (c.causal && c.layout == ring::Layout::zigzag) {
-    rows *= 0.75;  // the front half always, the back half of every second rank
-  } else if (c.causal) {
-    rows *= static_cast<double>(ranks - s) / ranks;  // the ranks that come after it
+std::vector<std::vector<double>> rehearse_ring(const RingCase& c, int ranks, int repeats) {
+  Rank last(c, ranks - 1, ranks);
+  std::vector<std::vector<double>> visits;
+  bind_thread(0);
+  for (int repeat = -1; repeat < repeats; ++repeat) {
+    Rehearsal rehearsal(ranks - 1, ranks);
+    if (repeat < 0 && c.backward) last.forward(rehearsal);
+    const std::vector<double> steps = rehearsal.steps([&] { last.call(rehearsal); });
+    if (repeat >= 0) visits.push_back(steps);
   }
-  return rows * static_cast<double>(c.kv_heads * 2 * c.d * size_of(c.dtype));
+  unbind_process();
+  return {medians(visits)};
 }
 
-double predict_ring(const RingCase& c, int ranks, double pair, const Wire& link) {
-  // Halves of rows over halves of keys: four in a full step, two of them visible under a causal mask.
-  const bool even = !c.causal || c.layout == ring::Layout::zigzag;
-  const double step = (c.causal && even ? 2.0 : 4.0) * pair;
-  const double own = c.causal ? 2.0 * pair : 4.0 * pair;  // on the diagonal two are half visible, one is whole
-  const double back = c.backward ? 1.0 + 4.0 / static_cast<double>(size_of(c.dtype)) : 1.0;  // gradients are f32
-  double total = 0;
-  for (int s = 0; s < ranks; ++s) {
-    // What arrives for step s + 1 is under way while step s is computed.
-    const double transfer =
-        s + 1 < ranks ? link.seconds + step_bytes(c, ranks, s + 1) * back / link.bytes_per_second : 0;
-    double work = s == 0 ? own : step;
-    total += std::max(work, transfer);
+RingBytes::RingBytes(const RingCase& c, int ranks)
+    : ranks_(ranks),
+      geometry_({.n_q = c.rows * ranks, .n_k = c.rows * ranks, .layout = c.layout}, ranks, 1, options_of(c, 1)),
+      block_{1, c.kv_heads, c.d, c.d, c.dtype},
+      gradients_{1, c.kv_heads, c.backward ? c.d : 0, c.backward ? c.d : 0, DType::f32} {}
+
+double RingBytes::blocks(int rank, int step) const {
+  if (step < 1 || step >= ranks_) return 0;
+  return static_cast<double>(block_.bytes(geometry_.needs(rank, (rank + ranks_ - step) % ranks_)));
+}
+
+double RingBytes::gradients(int rank, int step) const {
+  if (step < 1 || step >= ranks_) return 0;
+  return static_cast<double>(gradients_.bytes(geometry_.needs((rank + step) % ranks_, rank)));
+}
+
+double predict_ring(const RingCase& c, int ranks, const std::vector<std::vector<double>>& work, const Wire& link) {
+  const RingBytes bytes(c, ranks);
+  const auto transfer = [&](double count) { return count > 0 ? link.seconds + count / link.bytes_per_second : 0.0; };
+  double longest = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::vector<double>& steps = work[std::min(static_cast<std::size_t>(rank), work.size() - 1)];
+    double total = 0;
+    for (int s = 0; s < ranks; ++s) {  // meanwhile the next block and the gradients of the step before are under way
+      total += std::max(steps[static_cast<std::size_t>(s)],
+                        transfer(bytes.blocks(rank, s + 1) + bytes.gradients(rank, s - 1)));
+    }
+    longest = std::max(longest, total + transfer(bytes.gradients(rank, ranks - 1)));
   }
-  return total + 2 * link.seconds + (c.backward ? link.seconds : 0);  // agreeing before, finishing after
+  return longest + (ranks > 1 ? 2 * link.seconds : 0);  // agreeing before, finishing after
 }
 
 }  // namespace keel::bench

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "bench/delayed.h"
+#include "ring/copy.h"
+#include "ring/geometry.h"
 
 // How attention over many ranks scales: `keel bench ring`. Each rank has one core and `rows` rows; the yardstick is one
 // process that computes the same call with as many threads, measured right before.
@@ -31,21 +33,33 @@ struct World {
 struct RingTimes {
   RingCase what;
   int ranks = 1;
-  std::vector<double> one, many;  // seconds per repeat: one process with as many threads, and the ranks
-  std::vector<double> call;       // of one rank's stretch over another's, with the merge: what the model starts from
-  double bytes = 0;               // the most that a rank received
-  double predicted = 0;           // seconds, by the model
+  std::vector<double> one, many;          // seconds per repeat: one process with as many threads, and the ranks
+  std::vector<std::vector<double>> work;  // of each rank at each step: seconds of its own work alone
+  double bytes = 0;                       // the most that a rank received
+  double predicted = 0;                   // seconds, by the model
 };
 double median(std::vector<double> values);
 
 // Valid in the process that reports. With a link, messages take that long.
 RingTimes measure_ring(const World& world, const RingCase& what, int ranks, int repeats, std::optional<Wire> link);
 
-// Seconds of a call: at each step the longer of arithmetic and transfer, where `pair` is the time of half a rank's rows
-// over half a rank's keys.
-double predict_ring(const RingCase& what, int ranks, double pair, const Wire& link);
+// The work of the last of so many ranks, which has at least as much as any other, on one core.
+std::vector<std::vector<double>> rehearse_ring(const RingCase& what, int ranks, int repeats);
 
-// Bytes that a rank receives in step s of a forward pass, on average over the ranks.
-double step_bytes(const RingCase& what, int ranks, int s);
+// What a rank receives.
+class RingBytes {
+ public:
+  RingBytes(const RingCase& what, int ranks);
+  double blocks(int rank, int step) const;     // for its step
+  double gradients(int rank, int step) const;  // of its own keys, from the step of another
+
+ private:
+  int ranks_;
+  ring::Geometry geometry_;
+  ring::BlockShape block_, gradients_;
+};
+
+// Seconds of a call: at each step the longer of a rank's work and what arrives meanwhile.
+double predict_ring(const RingCase& what, int ranks, const std::vector<std::vector<double>>& work, const Wire& link);
 
 }  // namespace keel::bench

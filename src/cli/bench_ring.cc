@@ -145,7 +145,7 @@ class BenchRing {
           {"case", text_of(t.what)},      {"ranks", t.ranks},
           {"backward", t.what.backward},  {"layout", t.what.layout == ring::Layout::zigzag ? "zigzag" : "contiguous"},
           {"one_process_seconds", t.one}, {"ranks_seconds", t.many},
-          {"pair_seconds", t.call},       {"model_seconds", t.predicted},
+          {"work_seconds", t.work},       {"model_seconds", t.predicted},
           {"bytes_received", t.bytes}};
       if (!wire_) row["efficiency"] = efficiency(t);
       rows.push_back(std::move(row));
@@ -156,24 +156,27 @@ class BenchRing {
   // From the speed of one core here; `--cores` of them make a machine.
   void print_prediction() {
     if (!wire_) throw CLI::ValidationError("--link", "expected the link between machines, got none");
-    bench::World alone{1, true, ring::run_threads};
-    std::string text = fmt::format("{:<44} {:>8} {:>12} {:>10} {:>14}\n", "per machine", "machines", "model",
-                                   "efficiency", "hides from rows");
+    if (!world_.root) return;
+    fmt::print("{:<44} {:>8} {:>12} {:>10} {:>14}\n", "per machine", "machines", "model", "efficiency",
+               "hides from rows");
     for (const RingCase& c : cases()) {
-      if (!world_.root) continue;
-      const RingTimes here = bench::measure_ring(alone, c, 1, repeats_, std::nullopt);
-      const double pair = bench::median(here.call) / cores_;
-      const double seconds = bench::predict_ring(c, predict_, pair, *wire_);
-      const double alone_seconds = bench::predict_ring(c, predict_, pair, Wire{INFINITY, 0});
-      const double half = static_cast<double>(c.rows) / 2;
-      const double flops = 4.0 * half * half * static_cast<double>(c.d * c.heads) / pair;
-      const double group = static_cast<double>(c.heads) / static_cast<double>(c.kv_heads);
-      const double least = static_cast<double>(size_of(c.dtype)) / 2 * flops / (wire_->bytes_per_second * group) *
-                           (c.causal ? 2.0 : 1.0);
-      text += fmt::format("{:<44} {:>8} {:>10.1f}ms {:>10.3f} {:>14.0f}\n", text_of(c), predict_, 1e3 * seconds,
-                          alone_seconds / seconds, least);
+      auto work = bench::rehearse_ring(c, predict_, repeats_);
+      for (double& step : work.front()) step /= cores_;
+      const double seconds = bench::predict_ring(c, predict_, work, *wire_);
+      const double alone = bench::predict_ring(c, predict_, work, Wire{INFINITY, 0});
+      fmt::print("{:<44} {:>8} {:>10.1f}ms {:>10.3f} {:>14}\n", text_of(c), predict_, 1e3 * seconds, alone / seconds,
+                 hiding_rows(c, work.front()));
     }
-    if (world_.root) fmt::print("{}", text);
+  }
+
+  // From how many rows per machine on a step's transfer takes no longer than its work: that grows with their square,
+  // the bytes with their number. What a window needs does not.
+  std::string hiding_rows(const RingCase& c, const std::vector<double>& steps) const {
+    if (predict_ < 2 || c.window > 0) return "";
+    const bench::RingBytes bytes(c, predict_);
+    double most = 0;
+    for (int rank = 0; rank < predict_; ++rank) most = std::max(most, bytes.blocks(rank, 1) + bytes.gradients(rank, 1));
+    return fmt::format("{:.0f}", static_cast<double>(c.rows) * most / wire_->bytes_per_second / steps[1]);
   }
 
   const bench::World& world_;

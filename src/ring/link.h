@@ -2,12 +2,14 @@
 
 #include <cstddef>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <new>
 #include <string>
 #include <vector>
 
 #include "keel/ring.h"
+#include "runtime/between.h"
 
 namespace keel::ring {
 
@@ -54,9 +56,11 @@ class Link {
   template <class Work>
   void attempt(Work work) {
     if (failed_) return;
+    const std::function<void()> progress = [this] { transport_.progress(); };
+    const BetweenTasks between(progress);
     try {
       work();
-      transport_.progress();
+      progress();
     } catch (const Error& error) {
       fail(error.code(), error.what());
     } catch (const std::bad_alloc&) {

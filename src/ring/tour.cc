@@ -5,6 +5,13 @@
 #include "core/slice.h"
 
 namespace keel::ring {
+namespace {
+
+// Steps ahead of its own for which a rank offers its block. More would let ranks drift further apart without waiting
+// for each other, but a rank that fails cannot say so in what it has offered.
+constexpr int kAhead = 4;
+
+}  // namespace
 
 Tour::Tour(Link& link, const Geometry& geometry, const BlockShape& sent, std::optional<BlockShape> returned,
            int threads)
@@ -19,6 +26,7 @@ Tour::Tour(Link& link, const Geometry& geometry, const BlockShape& sent, std::op
     home = std::max(home, returned_->bytes(each.out));
   }
   if (returned_) back = std::max(back, returned_->bytes(geometry.needs(link.rank(), link.rank())));
+  lent_.resize(static_cast<std::size_t>(link.size()));
   if (whole > 0) whole_ = Message(sent_.bytes(geometry.keys(link.rank()).parts));
   for (std::size_t x = 0; x < 2; ++x) {
     in_[x] = Message(in);
@@ -41,20 +49,25 @@ Tour::Step Tour::step(int s) const {
   return {from, to, geometry_.needs(rank, from), geometry_.needs(to, rank)};
 }
 
+// A rank that has failed says so in a message of its own.
+void Tour::offer(int s) {
+  const Step its = step(s);
+  if (!from_front(its.out)) return;
+  const std::int64_t bytes = sent_.bytes(its.out);
+  Message& lent = lent_[static_cast<std::size_t>(s)] = link_.failed() ? Message(bytes) : whole_.shared();
+  link_.send(its.to, kBlocks, lent, bytes);
+}
+
 void Tour::begin(int s, const Block& own) {
   if (s >= link_.size()) return;
   const auto parity = static_cast<std::size_t>(s % 2);
   const Step now = step(s);
   link_.receive(now.from, kBlocks, in_[parity], sent_.bytes(now.in));
+  while (offered_ < std::min(s + kAhead, link_.size() - 1)) offer(++offered_);
   link_.wait(out_[parity]);
-  link_.wait(lent_[parity]);
-  const std::int64_t bytes = sent_.bytes(now.out);
-  if (from_front(now.out) && !link_.failed()) {
-    link_.send(now.to, kBlocks, lent_[parity] = whole_.shared(), bytes);
-  } else {  // a rank that has failed says so in a message of its own
-    if (out_[parity].capacity() < bytes) out_[parity] = Message(bytes);
+  if (!from_front(now.out)) {
     link_.attempt([&] { pack(sent_, own, now.out, out_[parity].data(), threads_); });
-    link_.send(now.to, kBlocks, out_[parity], bytes);
+    link_.send(now.to, kBlocks, out_[parity], sent_.bytes(now.out));
   }
   if (returned_) link_.receive(now.to, kGradients, home_[static_cast<std::size_t>(s % 3)], returned_->bytes(now.out));
 }
@@ -94,11 +107,12 @@ void Tour::run(const Block& own, const Compute& compute, const Receive& receive)
   }
   take_back(link_.size() - 2, receive);
   take_back(link_.size() - 1, receive);
+  for (Message& lent : lent_) link_.wait(lent);
   for (std::size_t x = 0; x < 2; ++x) {
     link_.wait(out_[x]);
-    link_.wait(lent_[x]);
     link_.wait(back_[x]);
   }
+  offered_ = 0;
 }
 
 }  // namespace keel::ring

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "ring/copy.h"
 #include "ring/link.h"
@@ -9,7 +10,8 @@
 namespace keel::ring {
 
 // Every rank's block of keys visits the ranks that need some of it, directly from its owner: at step s rank r computes
-// with what it needs of rank r − s. Meanwhile the block of step s + 1 is under way. Something may travel back to the
+// with what it needs of rank r − s. Meanwhile the block of step s + 1 is under way. A block is offered a few steps
+// before the owner expects it to be needed, so that ranks need not keep in step. Something may travel back to the
 // owner: gradients, say.
 //
 // Bytes per rank: what it needs of others, received; the same of its own block, sent; at most (P − 1)/P of all k and v,
@@ -33,6 +35,7 @@ class Tour {
   };
   Step step(int s) const;
   bool from_front(const Needs& rows) const;
+  void offer(int s);
   void begin(int s, const Block& own);
   void take_back(int s, const Receive& receive);
 
@@ -41,9 +44,11 @@ class Tour {
   BlockShape sent_;
   std::optional<BlockShape> returned_;
   int threads_;
-  Message whole_;                                  // this rank's block, which goes to whoever needs it from its front
-  std::array<Message, 2> in_, out_, lent_, back_;  // of every second step
-  std::array<Message, 3> home_;                    // of every third: what is on its way back has a step's time for it
+  Message whole_;                           // this rank's block, which goes to whoever needs it from its front
+  std::vector<Message> lent_;               // that block, one per step
+  int offered_ = 0;                         // steps whose block is on offer
+  std::array<Message, 2> in_, out_, back_;  // of every second step
+  std::array<Message, 3> home_;             // of every third: what is on its way back has a step's time for it
 };
 
 }  // namespace keel::ring

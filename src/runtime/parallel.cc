@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/between.h"
+
 #if KEEL_WITH_TBB
 #include <tbb/global_control.h>
 #include <tbb/parallel_for.h>
@@ -109,6 +111,16 @@ Resources resources() {
   return {&machine(), team_run != nullptr && size != nullptr ? size() : 0};
 }
 
+namespace {
+thread_local const BetweenTasks* latest = nullptr;
+}
+
+BetweenTasks::BetweenTasks(const std::function<void()>& work) : work_(work), before_(latest) { latest = this; }
+BetweenTasks::~BetweenTasks() { latest = before_; }
+void BetweenTasks::run() {
+  if (latest != nullptr) latest->work_();
+}
+
 void internal::parallel_tasks(std::int64_t count, int threads, const std::function<void(std::int64_t)>& work) {
   int workers = static_cast<int>(std::min<std::int64_t>(threads, count));
   const bool by_team = workers > 1 && resources().has_team(workers);
@@ -118,12 +130,12 @@ void internal::parallel_tasks(std::int64_t count, int threads, const std::functi
     workers = std::min(workers, allowed_threads());
   }
   if (workers <= 1) {
-    for (std::int64_t i = 0; i < count; ++i) work(i);
+    for (std::int64_t i = 0; i < count; ++i) work(i), BetweenTasks::run();
     return;
   }
   std::atomic<std::int64_t> next = 0;
   const auto take = [&] {
-    for (std::int64_t i = next++; i < count; i = next++) work(i);
+    for (std::int64_t i = next++; i < count; i = next++) work(i), BetweenTasks::run();
   };
   if (by_team) {
     constexpr unsigned kAll = 0;

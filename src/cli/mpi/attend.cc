@@ -8,15 +8,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <span>
 #include <vector>
 
 #include "cli/common/arguments.h"
+#include "cli/common/progress.h"
 #include "cli/operator_flags.h"
 #include "io/messages.h"
 #include "io/npy_header.h"
@@ -107,6 +110,36 @@ class OwnRows {
   MutableTensorView view_;
 };
 
+// Shows how many of the blocks that a rank expects it has got.
+class Watched final : public ring::Transport {
+ public:
+  Watched(ring::Transport& inner, std::int64_t blocks, bool shown) : inner_(inner), blocks_(blocks), progress_(shown) {}
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  Request isend(int to, int tag, const void* data, std::int64_t bytes) override {
+    return inner_.isend(to, tag, data, bytes);
+  }
+  Request irecv(int from, int tag, void* data, std::int64_t bytes) override {
+    const Request request = inner_.irecv(from, tag, data, bytes);
+    if (tag != 0) open_.insert(request);  // 0: what ranks agree on
+    return request;
+  }
+  void wait(Request request) override {
+    inner_.wait(request);
+    if (open_.erase(request) == 0) return;
+    ++got_;
+    progress_.show(fmt::format("block {} of {}", got_, blocks_),
+                   static_cast<double>(got_) / static_cast<double>(blocks_));
+  }
+  void progress() override { inner_.progress(); }
+
+ private:
+  ring::Transport& inner_;
+  std::int64_t blocks_, got_ = 0;
+  std::set<Request> open_;
+  Progress progress_;
+};
+
 class Attend {
  public:
   void add_to(CLI::App& command) {
@@ -134,7 +167,8 @@ class Attend {
     }
     ring::share(transport, {}, failure);  // all have their rows, or all end here
     try {
-      ring::attention(transport, sharding_, {own_[0]->view(), own_[1]->view(), own_[2]->view(), own_[3]->view()},
+      Watched watched(transport, blocks(transport.size()), transport.rank() == 0 && !quiet_);
+      ring::attention(watched, sharding_, {own_[0]->view(), own_[1]->view(), own_[2]->view(), own_[3]->view()},
                       options_);
       write(transport);
     } catch (...) {
@@ -148,6 +182,12 @@ class Attend {
 
  private:
   std::string part() const { return out_ + ".part"; }
+
+  // That rank 0 gets at most: one of every other rank, or one per head and entry.
+  std::int64_t blocks(int ranks) const {
+    const auto& shape = own_[1]->view().shape;
+    return std::max<std::int64_t>((sharding_.mode == ring::Mode::ring ? 1 : shape[0] * shape[1]) * (ranks - 1), 1);
+  }
 
   void prepare(const ring::Transport& transport) {
     const MappedArray q(q_), k(k_), v(v_);

@@ -1,8 +1,10 @@
 // keel-mpi: what keel becomes under mpirun, one process per rank.
 #include <mpi.h>
 
+#include <chrono>
 #include <cstdio>
 #include <functional>
+#include <thread>
 
 #include "cli/bench_ring.h"
 #include "cli/common/program.h"
@@ -34,14 +36,11 @@ class MpiWorld {
       }
       MPI_Comm_free(&some);
     }
-    // A message around the ring of all, twice, is a barrier; and waiting for it leaves the core to others.
-    ring::Transport& all = mpi::transport_of(MPI_COMM_WORLD);
-    char token = 0;
-    for (int round = 0; round < 2 && size_ > 1; ++round) {
-      const int next = (rank_ + 1) % size_, last = (rank_ + size_ - 1) % size_;
-      if (rank_ == 0) all.wait(all.isend(next, 0, &token, 1));
-      all.wait(all.irecv(last, 0, &token, 1));
-      if (rank_ != 0) all.wait(all.isend(next, 0, &token, 1));
+    // Waiting must leave the processors to those who are measured.
+    MPI_Request all = MPI_REQUEST_NULL;
+    MPI_Ibarrier(MPI_COMM_WORLD, &all);
+    for (int done = 0; done == 0; MPI_Test(&all, &done, MPI_STATUS_IGNORE)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
   }
 
