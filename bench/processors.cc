@@ -10,6 +10,8 @@
 #include <string>
 #include <tuple>
 #include <vector>
+
+#include "runtime/parallel.h"
 #endif
 
 namespace keel::bench {
@@ -38,6 +40,9 @@ const std::vector<int>& processors() {
       if (CPU_ISSET(cpu, &set)) found.push_back(cpu);
     }
     std::stable_sort(found.begin(), found.end(), [](int a, int b) { return place_in_core(a) < place_in_core(b); });
+    // oneTBB never starts more threads than the process might use when it was first asked.
+    const auto count = static_cast<int>(found.size());
+    keel::internal::parallel_tasks(count, count, [](std::int64_t) {});
     return found;
   }();
   return all;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "bench/clock.h"
 #include "bench/processors.h"
@@ -80,6 +81,7 @@ std::vector<double> gather(ring::Transport& transport, double mine) {
 
 double largest(const std::vector<double>& values) { return *std::max_element(values.begin(), values.end()); }
 
+// Counts the bytes that a rank receives, and the seconds that it waits.
 class Counting final : public ring::Transport {
  public:
   explicit Counting(ring::Transport& inner) : inner_(inner) {}
@@ -92,9 +94,13 @@ class Counting final : public ring::Transport {
     if (tag != 0) received += static_cast<double>(bytes);
     return inner_.irecv(from, tag, data, bytes);
   }
-  void wait(Request request) override { inner_.wait(request); }
+  void wait(Request request) override {
+    const Stopwatch watch;
+    inner_.wait(request);
+    waited += watch.seconds();
+  }
   void progress() override { inner_.progress(); }
-  double received = 0;
+  double received = 0, waited = 0;
 
  private:
   ring::Transport& inner_;
@@ -178,7 +184,7 @@ constexpr int kRehearsals = 3;
 }  // namespace
 
 RingTimes measure_ring(const World& world, const RingCase& c, int ranks, int repeats, std::optional<Wire> link) {
-  RingTimes times{c, ranks, {}, {}, {}, 0, 0};
+  RingTimes times{c, ranks, {}, {}, {}, {}, 0, 0};
   world.run(ranks, [&](ring::Transport& plain) {
     const int rank = plain.rank();
     std::optional<Delayed> delayed;
@@ -203,14 +209,16 @@ RingTimes measure_ring(const World& world, const RingCase& c, int ranks, int rep
         if (repeat >= 0) rehearsed.push_back(steps);
       }
       gather(plain, 0);
-      transport.received = 0;
+      transport.received = transport.waited = 0;
       const Stopwatch watch;
       mine.call(transport);
-      const double seconds = largest(gather(plain, watch.seconds()));
+      const double seconds = watch.seconds();
+      const std::vector<double> all = gather(plain, seconds), busy = gather(plain, seconds - transport.waited);
       const double bytes = largest(gather(plain, transport.received));
       if (repeat < 0 || rank != 0) continue;
       times.one.push_back(one);
-      times.many.push_back(seconds);
+      times.many.push_back(largest(all));
+      times.balance.push_back(std::accumulate(busy.begin(), busy.end(), 0.0) / (ranks * largest(busy)));
       times.bytes = bytes;
     }
     const auto work = ring::share(plain, medians(rehearsed));

@@ -34,6 +34,7 @@ struct RingTimes {
   RingCase what;
   int ranks = 1;
   std::vector<double> one, many;          // seconds per repeat: one process with as many threads, and the ranks
+  std::vector<double> balance;            // per repeat: mean ÷ most of the seconds for which ranks did not wait
   std::vector<std::vector<double>> work;  // of each rank at each step: seconds of its own work alone
   double bytes = 0;                       // the most that a rank received
   double predicted = 0;                   // seconds, by the model

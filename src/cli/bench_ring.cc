@@ -26,8 +26,14 @@ constexpr const char* kExamples =
     "  keel bench ring --ranks 2 --link 10,1000\n"
     "  keel bench ring --predict 64 --link 100,5 --cores 64\n"
     "\n"
-    "Efficiency is the time of one process with as many threads, divided by that of the ranks. A\n"
-    "--link of Gb/s and microseconds delays messages; what the model says of it is printed beside.\n";
+    "Efficiency is the time of one process with as many threads, divided by that of the ranks; both\n"
+    "have the same processors. Balance is the mean divided by the most of the ranks' times without\n"
+    "waiting: ranks have equal shares, so where processors differ in speed, it is the most that\n"
+    "efficiency can be. A --link of Gb/s and microseconds delays messages; what the model says of it\n"
+    "is printed beside.\n";
+
+// An efficiency above this means that the one process did not have the processors that the ranks had.
+constexpr double kTooGood = 1.15;
 
 class BenchRing {
  public:
@@ -126,14 +132,18 @@ class BenchRing {
   }
 
   std::string table() const {
-    std::string text = fmt::format("{:<44} {:>5} {:>11} {:>11} {:>10} {:>11} {:>9} {:>12}\n", "per rank", "ranks",
-                                   "one process", "ranks", "efficiency", "model", "÷ model", "MB received");
+    std::string text = fmt::format("{:<44} {:>5} {:>11} {:>11} {:>10} {:>8} {:>11} {:>9} {:>12}\n", "per rank", "ranks",
+                                   "one process", "ranks", "efficiency", "balance", "model", "÷ model", "MB received");
     for (const RingTimes& t : results_) {
       const double many = bench::median(t.many);
-      text += fmt::format("{:<44} {:>5} {:>11} {:>9.1f}ms {:>10} {:>9.1f}ms {:>9.2f} {:>12.2f}\n", text_of(t.what),
-                          t.ranks, wire_ ? "" : fmt::format("{:.1f}ms", 1e3 * bench::median(t.one)), 1e3 * many,
-                          wire_ ? "" : fmt::format("{:.3f}", efficiency(t)), 1e3 * t.predicted, many / t.predicted,
-                          t.bytes / 1e6);
+      text += fmt::format("{:<44} {:>5} {:>11} {:>9.1f}ms {:>10} {:>8.3f} {:>9.1f}ms {:>9.2f} {:>12.2f}\n",
+                          text_of(t.what), t.ranks, wire_ ? "" : fmt::format("{:.1f}ms", 1e3 * bench::median(t.one)),
+                          1e3 * many, wire_ ? "" : fmt::format("{:.3f}", efficiency(t)), bench::median(t.balance),
+                          1e3 * t.predicted, many / t.predicted, t.bytes / 1e6);
+      if (!wire_ && efficiency(t) > kTooGood) {
+        text += fmt::format(
+            "  not a fair comparison: the one process was slowed down, or had fewer than {} processors\n", t.ranks);
+      }
     }
     return text;
   }
@@ -145,8 +155,8 @@ class BenchRing {
           {"case", text_of(t.what)},      {"ranks", t.ranks},
           {"backward", t.what.backward},  {"layout", t.what.layout == ring::Layout::zigzag ? "zigzag" : "contiguous"},
           {"one_process_seconds", t.one}, {"ranks_seconds", t.many},
-          {"work_seconds", t.work},       {"model_seconds", t.predicted},
-          {"bytes_received", t.bytes}};
+          {"balance", t.balance},         {"work_seconds", t.work},
+          {"model_seconds", t.predicted}, {"bytes_received", t.bytes}};
       if (!wire_) row["efficiency"] = efficiency(t);
       rows.push_back(std::move(row));
     }

@@ -128,6 +128,34 @@ TEST(Mpi, AWrongArgumentOfOneRankIsRaisedByAll) {
   call(transport, {});  // which goes on as if nothing had been
 }
 
+// Around the length from which on neighbours read each other's memory; several under way, completed in any order.
+TEST(Mpi, LongMessagesArriveWhole) {
+  ring::Transport& transport = mpi::transport_of(MPI_COMM_WORLD);
+  const int size = transport.size(), next = (transport.rank() + 1) % size, last = (transport.rank() + size - 1) % size;
+  constexpr std::size_t lengths[] = {1, 16383, 16384, 16385, (3 << 20) + 1, 16384, 5};
+  const auto byte = [](int rank, std::size_t message, std::size_t i) {
+    return static_cast<unsigned char>(static_cast<std::size_t>(rank) * 31 + message * 7 + i % 251);
+  };
+  std::vector<std::vector<unsigned char>> out, in;
+  std::vector<ring::Transport::Request> requests;
+  for (std::size_t m = 0; m < std::size(lengths); ++m) {
+    out.emplace_back(lengths[m]);
+    in.emplace_back(lengths[m]);
+    for (std::size_t i = 0; i < lengths[m]; ++i) out[m][i] = byte(transport.rank(), m, i);
+    requests.push_back(transport.isend(next, 5, out[m].data(), static_cast<std::int64_t>(lengths[m])));
+  }
+  for (std::size_t m = 0; m < std::size(lengths); ++m) {
+    requests.push_back(transport.irecv(last, 5, in[m].data(), static_cast<std::int64_t>(lengths[m])));
+  }
+  transport.progress();
+  for (auto request = requests.rbegin(); request != requests.rend(); ++request) transport.wait(*request);
+  for (std::size_t m = 0; m < std::size(lengths); ++m) {
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < lengths[m]; ++i) wrong += in[m][i] != byte(last, m, i);
+    EXPECT_EQ(wrong, 0u) << "of " << lengths[m] << " bytes";
+  }
+}
+
 TEST(Mpi, TheTransportOfACommunicatorIsMadeOnce) {
   EXPECT_EQ(&mpi::transport_of(MPI_COMM_WORLD), &mpi::transport_of(MPI_COMM_WORLD));
 }
