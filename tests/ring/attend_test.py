@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-keel, mpirun = sys.argv[1], sys.argv[2:]
+keel, mpirun = os.path.abspath(sys.argv[1]), sys.argv[2:]
 
 
 def write(path, *shape):
