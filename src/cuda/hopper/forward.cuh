@@ -64,7 +64,7 @@ struct RowPlace {
   bool exists;    // in q
 };
 
-// By the plain kernel. Once in the program: it is long, and seldom called.
+// By the plain kernel. A function of its own: it is long, and seldom called.
 template <class Stored>
 __noinline__ __device__ void compute_again(const Call& call, const OddRow& row) {
   plain_row<Stored>(call, row.entry, row.head, row.row, Warp());
