@@ -3,9 +3,11 @@
 #include <math_constants.h>
 
 #include <limits>
+#include <type_traits>
 
 #include "core/dropout.h"
 #include "cuda/hopper/loader.cuh"
+#include "cuda/plain_forward.h"
 #include "wgmma.cuh"
 
 // The streaming forward pass on Hopper, 16-bit in, sums in f32. A CTA takes tiles of 64 rows per warpgroup, one tile
@@ -19,7 +21,7 @@
 //
 // What is hidden is taken out of the scores, so it has weight 0; but 0 · NaN and 0 · inf of a hidden value are NaN in
 // the product with v. NaN stays NaN in a sum, so it is enough to look at the end: rows with a NaN are noted, and
-// computed again by plain_row(), which never touches what is hidden.
+// computed again by plain_row(), which never touches what is hidden, when the CTA has no tile left.
 namespace keel::cuda::hopper {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -62,8 +64,10 @@ struct RowPlace {
   bool exists;    // in q
 };
 
-KEEL_DEVICE void note(const OddRows& odd, int entry, int head, int row) {
-  odd.rows[atomicAdd(odd.count, 1u)] = {entry, head, row};
+// By the plain kernel. A function of its own: it is long, and seldom called.
+template <class Stored>
+__noinline__ __device__ void compute_again(const Call& call, const OddRow& row) {
+  plain_row<Stored>(call, row.entry, row.head, row.row, Warp());
 }
 
 // All that a warpgroup does.
@@ -99,58 +103,81 @@ class Group {
     using namespace ptx;
     if (S::groups > 1 && group_ == S::groups - 1) signal(kTurn, 256);
     for (int round = 0;; ++round) {
-      wait(shared_address(&shared_.q_full), round & 1);
-      const Tile& tile = shared_.tile[round & 1];
+      const Tile& tile = take(round);
       if (tile.index < 0) break;
       begin(tile);
-      const int first = same_in_all(tile.block_begin), last = same_in_all(tile.block_end) - 1;
-      full_begin_ = same_in_all(tile.full_begin);
-      full_end_ = same_in_all(tile.full_end);
-      if (last >= first) {
-        n_ = last;
-        wait(shared_address(&shared_.k_full[step_ & 1]), (step_ >> 1) & 1);
-        scores(step_ & 1);
-        load_terms<true>(tile);
-        wait_products<0>();
-        hold(s_);
-        release(shared_.k_empty[step_ & 1]);
-        softmax<true>(tile);
-        convert();
-        --n_;
-        // Apart, blocks that hide nothing have no branch between their products and the softmax, across which the
-        // compiler would not overlap them.
-        while (n_ >= first) {
-#pragma unroll 1
-          for (; n_ >= first && (kRich || n_ < full_begin_ || n_ >= full_end_); --n_) block<true>(tile);
-          if constexpr (!kRich) {
-#pragma unroll 1
-            for (; n_ >= max(first, full_begin_); --n_) block<false>(tile);
-          }
-        }
-        if (S::stores) release(shared_.q_empty);
-        wait(shared_address(&shared_.v_full[step_ & 1]), (step_ >> 1) & 1);
-        values(step_ & 1);
-        wait_products<0>();
-        hold(o_);
-        release(shared_.v_empty[step_ & 1]);
-        ++step_;
-      } else if (S::stores) {
-        release(shared_.q_empty);
+      walk(tile, round);
+      RowPlace places[2];
+      RowResult results[2];
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        places[r] = place(tile, r);
+        results[r] = result(tile, places[r], r);
       }
-      finish(tile);
-      if (!S::stores) {  // out lies where q was
-        if (lane_ == 0) wait_until_stores_have_read();
-        sync(kTurn + S::groups + group_, 128);
-        release(shared_.q_empty);
-      }
+      wait_products<0>();
+      hold(o_);
+      release(shared_.v_empty[(step_ - 1) & 1]);
+      finish(tile, places, results);
+      release_by_warp(shared_.tile_empty[round & 1]);
     }
-    if (lane_ == 0) wait_until_stores_have_read();
+    if (lane_ == 0) wait_until_stored();
+    compute_odd_rows();
   }
 
  private:
   KEEL_DEVICE void release(std::uint64_t& barrier) {
     if (thread_ == 0) ptx::arrive(ptx::shared_address(&barrier));
   }
+  KEEL_DEVICE void release_by_warp(std::uint64_t& barrier) {
+    __syncwarp();
+    if (lane_ == 0) ptx::arrive(ptx::shared_address(&barrier));
+  }
+
+  // The tile of a round, once its rows of q are there.
+  KEEL_DEVICE const Tile& take(int round) {
+    ptx::wait(ptx::shared_address(&shared_.q_full[round % S::queries]), round / S::queries & 1);
+    return shared_.tile[round & 1];
+  }
+
+  // All blocks of a tile, up to the products with the last values, which it leaves under way.
+  KEEL_DEVICE void walk(const Tile& tile, int round) {
+    using namespace ptx;
+    const int first = same_in_all(tile.block_begin);
+    n_ = same_in_all(tile.block_end) - 1;
+    full_begin_ = same_in_all(tile.full_begin);
+    full_end_ = same_in_all(tile.full_end);
+    q_stage_ = same_in_all(round % S::queries);
+    wait(shared_address(&shared_.k_full[step_ & 1]), (step_ >> 1) & 1);
+    scores(step_ & 1);
+    load_terms<true>(tile);
+    wait_products<0>();
+    hold(s_);
+    release(shared_.k_empty[step_ & 1]);
+    if (kRich || hides()) {
+      softmax<true>(tile);
+    } else {
+      softmax<false>(tile);
+    }
+    convert();
+    --n_;
+    // Apart, blocks that hide nothing have no branch between their products and the softmax, across which the compiler
+    // would not overlap them.
+    while (n_ >= first) {
+#pragma unroll 1
+      for (; n_ >= first && (kRich || hides()); --n_) block<true>(tile);
+      if constexpr (!kRich) {
+#pragma unroll 1
+        for (; n_ >= max(first, full_begin_); --n_) block<false>(tile);
+      }
+    }
+    release(shared_.q_empty[round % S::queries]);
+    wait(shared_address(&shared_.v_full[step_ & 1]), (step_ >> 1) & 1);
+    values(step_ & 1);
+    ++step_;
+  }
+
+  // Whether block n_ hides some key from some row.
+  KEEL_DEVICE bool hides() const { return n_ < full_begin_ || n_ >= full_end_; }
 
   KEEL_DEVICE RowPlace place(const Tile& tile, int r) const {
     const int at = tile.first_row + group_ * 64 + warp_ * 16 + lane_ / 4 + 8 * r;
@@ -204,11 +231,12 @@ class Group {
 
   KEEL_DEVICE void scores(int stage) {
     using namespace ptx;
+    const std::uint64_t q = q_ + (S::queries > 1 ? q_stage_ * further(kPanelQ * S::panels) : 0);
     begin_products();
     hold(s_);
 #pragma unroll
     for (int c = 0; c < S::d / 16; ++c) {
-      RowsByRows<Element, S::keys>::run(s_, q_ + further(c / 4 * kPanelQ + c % 4 * 32),
+      RowsByRows<Element, S::keys>::run(s_, q + further(c / 4 * kPanelQ + c % 4 * 32),
                                         k_ + stage * further(kStage) + further(c / 4 * kPanelK + c % 4 * 32), c > 0);
     }
     commit_products();
@@ -598,19 +626,20 @@ class Group {
   // ---- The end of a tile: sums become results.
   struct RowResult {
     float factor = 0;                                     // of o
-    float largest = -kInfinity, l = 0, lse = -kInfinity;  // units of log 2, sink included in the last two
-    float max_weight = 0;
+    float largest = -kInfinity, top = -kInfinity, l = 0;  // units of log 2, sink included in the last two
+    float largest_factor = 0;                             // factor, before what dropout multiplies by
     int visible = 0;
     bool odd = false;  // compute again
   };
 
-  KEEL_DEVICE void finish(const Tile& tile) {
-    RowPlace places[2];
-    RowResult results[2];
+  KEEL_DEVICE void finish(const Tile& tile, const RowPlace (&places)[2], RowResult (&results)[2]) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      places[r] = place(tile, r);
-      results[r] = result(tile, places[r], r);
+      float zeros[2] = {};  // NaN where o has NaN or infinity
+#pragma unroll
+      for (int j = 0; j < S::d / 4; ++j) zeros[j & 1] = fmaf(o_[j / 2 * 4 + 2 * r + (j & 1)], 0.0f, zeros[j & 1]);
+      const float zero = quad_sum(zeros[0] + zeros[1]);
+      if (l_[r] != 0.0f && !(zero == 0.0f)) results[r].odd = true;
     }
     if (a_.partials.out != nullptr) {
 #pragma unroll
@@ -621,25 +650,54 @@ class Group {
     for (int r = 0; r < 2; ++r) {
       if ((lane_ & 3) != 0 || !places[r].exists) continue;
       if (results[r].odd) {
-        note(a_.odd, tile.entry, places[r].head, places[r].row);
-      } else {
+        note(tile, places[r]);
+      } else if (a_.reports) {
         report(tile, places[r], results[r], r);
       }
     }
+    if (__any_sync(~0u, results[0].factor == 0.0f || results[1].factor == 0.0f)) {
 #pragma unroll
-    for (int i = 0; i < S::d / 2; ++i) {
-      const RowResult& x = results[(i >> 1) & 1];
-      o_[i] = x.factor == 0.0f ? 0.0f : o_[i] * x.factor;
+      for (int i = 0; i < S::d / 2; ++i) {
+        if (results[(i >> 1) & 1].factor == 0.0f) o_[i] = 0.0f;  // also NaN
+      }
     }
+#pragma unroll
+    for (int i = 0; i < S::d / 2; ++i) o_[i] *= results[(i >> 1) & 1].factor;
     const int in_tile = group_ * 64 + warp_ * 16;
     const bool whole = !a_.call.sequences.packed() || in_tile + 16 <= tile.rows;
-    if (a_.stores_tiles && whole) {
+    if (S::roomy && a_.stores_tiles && whole) {
       store_warp(tile, in_tile);
     } else {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        if (places[r].exists) store_row(tile, places[r], r);
+        if (!S::roomy && a_.stores_tiles && a_.call.d_v % 8 == 0) {
+          store_chunks(tile, places[r], r);
+        } else if (places[r].exists) {
+          store_row(tile, places[r], r);
+        }
       }
+    }
+  }
+
+  KEEL_DEVICE void note(const Tile& tile, const RowPlace& place) {
+    const Call& c = a_.call;
+    const std::int64_t at = (tile.batch * c.q_heads + place.head) * c.sequences.n_q + tile.q_begin + place.row;
+    const auto before = atomicExch(reinterpret_cast<unsigned long long*>(&shared_.odd), at);
+    a_.odd.rows[at] = {tile.entry, place.head, place.row, static_cast<std::int64_t>(before)};
+  }
+
+  // The rows that the CTA has noted, in turn among its warps.
+  KEEL_DEVICE void compute_odd_rows() {
+    constexpr int kWarps = 4 * S::groups;
+    ptx::sync(kTurn + S::groups, 128 * S::groups);
+    int turn = group_ * 4 + warp_;
+    for (std::int64_t at = shared_.odd; at >= 0; --turn) {
+      const OddRow row = a_.odd.rows[at];
+      if (turn == 0) {
+        compute_again<std::conditional_t<std::is_same_v<Element, __half>, Float16, BFloat16>>(a_.call, row);
+        turn = kWarps;
+      }
+      at = row.before;
     }
   }
 
@@ -647,10 +705,6 @@ class Group {
     RowResult x;
     l_[r] = quad_sum(l_[r]);
     if (kEntropy) e_[r] = quad_sum(e_[r]);
-    float zero = 0;  // NaN where o has NaN or infinity
-#pragma unroll
-    for (int j = 0; j < S::d / 4; ++j) zero = fmaf(o_[j / 2 * 4 + 2 * r + (j & 1)], 0.0f, zero);
-    zero = quad_sum(zero);
     if (kMoments) {
       f1_[r] = quad_sum(f1_[r]);
       f2_[r] = quad_sum(f2_[r]);
@@ -676,7 +730,7 @@ class Group {
     }
     // Weights that miss 1 by far: scores so large that their products with the scale differ by more than rounding
     // should.
-    x.odd = none || !(zero == 0.0f) || !(l_[r] > 0x1p-20f && l_[r] < kInfinity) || !(fabsf(m_[r]) < kInfinity) ||
+    x.odd = none || !(l_[r] > 0x1p-20f && l_[r] < kInfinity) || !(fabsf(m_[r]) < kInfinity) ||
             (kEntropy && e_[r] != e_[r]) || (kMoments && (kRich ? !numbers : !(f2_[r] < 0x1p90f)));
     x.visible = kRich && kMoments ? visible_[r] : keys_[r];
     x.largest = __fmul_rn(m_[r], kRich ? 1.0f : a_.scale_log2);
@@ -696,12 +750,11 @@ class Group {
     } else {
       x.factor = 1.0f / l;
     }
-    // The largest weight is not quite 1 relative to its own score, once that is rounded.
-    x.max_weight = x.factor * (kRich ? 1.0f : exp2f(fmaf(m_[r], a_.scale_log2, -x.largest)));
+    x.largest_factor = x.factor;
     if (kTerms == Terms::dropout || (kRich && a_.call.dropout > 0))
       x.factor *= static_cast<float>(1.0 / (1.0 - a_.call.dropout));
     x.l = l;
-    x.lse = top + log2f(l);
+    x.top = top;
     return x;
   }
 
@@ -709,9 +762,13 @@ class Group {
     const Call& c = a_.call;
     const int b = tile.batch, h = place.head, i = tile.q_begin + place.row;
     const bool masked = x.l == 0.0f;
-    if (c.lse) at<float>(c.lse, b, h, i) = x.lse * CUDART_LN2_F;
+    if (c.lse) at<float>(c.lse, b, h, i) = masked ? -kInfinity : (x.top + log2f(x.l)) * CUDART_LN2_F;
     if (c.max_logit) at<float>(c.max_logit, b, h, i) = masked ? -kInfinity : x.largest * CUDART_LN2_F;
-    if (c.max_weight) at<float>(c.max_weight, b, h, i) = x.max_weight;
+    if (c.max_weight) {
+      // The largest weight is not quite 1 relative to its own score, once that is rounded.
+      const float weight = kRich ? 1.0f : exp2f(fmaf(m_[r], a_.scale_log2, -x.largest));
+      at<float>(c.max_weight, b, h, i) = masked ? 0.0f : x.largest_factor * weight;
+    }
     if (c.visible) at<std::int64_t>(c.visible, b, h, i) = masked ? 0 : x.visible;
     if (kEntropy && c.entropy) {
       at<float>(c.entropy, b, h, i) = masked ? 0.0f : (log2f(x.l) - e_[r] / x.l) * CUDART_LN2_F;
@@ -731,11 +788,9 @@ class Group {
   // The warp's 16 rows, by the copy engine.
   KEEL_DEVICE void store_warp(const Tile& tile, int in_tile) {
     using namespace ptx;
-    const std::uint32_t to = shared_address(S::stores ? shared_.out : shared_.q) + in_tile * 128;
-    if (S::stores) {  // the last tile's rows have left
-      if (lane_ == 0) wait_until_stores_have_read();
-      __syncwarp();
-    }
+    const std::uint32_t to = shared_address(shared_.out) + in_tile * 128;
+    if (lane_ == 0) wait_until_stores_have_read();  // those of the last tile
+    __syncwarp();
 #pragma unroll
     for (int j = 0; j < S::d / 16; ++j) {
       const std::uint32_t packed[4] = {
@@ -752,6 +807,24 @@ class Group {
                    {p * 64, 0, tile.q_begin + tile.first_row + in_tile, tile.head, tile.batch});
       }
       commit_stores();
+    }
+  }
+
+  // A row whose chunks of 8 columns lie at multiples of 16 bytes: each of its four threads stores every fourth.
+  KEEL_DEVICE void store_chunks(const Tile& tile, const RowPlace& place, int r) {
+    Element* const row = &at<Element>(a_.call.out, tile.batch, place.head, tile.q_begin + place.row);
+    const int d_v = static_cast<int>(a_.call.d_v);
+#pragma unroll
+    for (int q = 0; q < S::d / 32; ++q) {
+      std::uint32_t words[4];
+#pragma unroll
+      for (int t = 0; t < 4; ++t) {
+        const int i = 4 * (4 * q + t) + 2 * r;
+        words[t] = ptx::pack<Element>(o_[i], o_[i + 1]);
+      }
+      exchange(words);
+      const int c = 32 * q + 8 * (lane_ & 3);
+      if (place.exists && c < d_v) *reinterpret_cast<uint4*>(row + c) = {words[0], words[1], words[2], words[3]};
     }
   }
 
@@ -797,6 +870,7 @@ class Group {
   std::uint64_t q_, k_, v_;  // operands
   int step_ = 0;             // blocks of keys done, of all tiles
   int n_ = 0;                // the block whose scores are in s_
+  int q_stage_ = 0;          // where the tile's q is
   int full_begin_ = 0, full_end_ = 0;
 
   float o_[S::d / 2], s_[S::keys / 2];
@@ -820,20 +894,27 @@ __global__ void __launch_bounds__(S::threads, 1)
   auto& shared = *reinterpret_cast<Shared<Element, S>*>(memory);
   const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
   if (threadIdx.x == 0) {
-    init_barrier(shared_address(&shared.q_full), 1);
-    init_barrier(shared_address(&shared.q_empty), S::groups);
-    for (int i = 0; i < 2; ++i) {
-      init_barrier(shared_address(&shared.k_full[i]), 1);
-      init_barrier(shared_address(&shared.v_full[i]), 1);
-      init_barrier(shared_address(&shared.k_empty[i]), S::groups);
-      init_barrier(shared_address(&shared.v_empty[i]), S::groups);
-    }
+    const auto init = [](auto& barriers, int arrivals) {
+      for (std::uint64_t& barrier : barriers) init_barrier(shared_address(&barrier), arrivals);
+    };
+    init(shared.tile_full, 1);
+    init(shared.q_full, 1);
+    init(shared.k_full, 1);
+    init(shared.v_full, 1);
+    init(shared.tile_empty, 4 * S::groups);
+    init(shared.q_empty, S::groups);
+    init(shared.k_empty, S::groups);
+    init(shared.v_empty, S::groups);
+    shared.odd = -1;
     publish_barriers();
+    for (const CUtensorMap* map : {&maps.q, &maps.k, &maps.v, &maps.out}) prefetch_map(*map);
   }
   __syncthreads();
+  wait_for_last_kernel();
   if (group == 0) {
     give_registers<S::loader_registers>();
     if (threadIdx.x == 0) load_tiles<S, Element>(shared, maps, a);
+    if (threadIdx.x == 32) choose_tiles<S, Element>(shared, a);
   } else {
     take_registers<S::group_registers>();
     Group<Element, S, kTerms, kStatistics>(shared, maps, a, group - 1).run();

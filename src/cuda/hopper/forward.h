@@ -23,10 +23,11 @@ struct Partials {
 // Rows that are computed again by the plain kernel.
 struct OddRow {
   int entry, head, row;
+  std::int64_t before;  // the row that the same CTA noted before
 };
 struct OddRows {
-  OddRow* rows = nullptr;
-  unsigned* count = nullptr;
+  OddRow* rows = nullptr;     // a place for each row of q
+  unsigned* count = nullptr;  // of chunks: how many rows there are, one after the other
 };
 
 struct ForwardArguments {
@@ -36,7 +37,9 @@ struct ForwardArguments {
   float scale_log2 = 0;       // scale · log2(e), positive unless the kernel is that for any terms,
   float inverse_scale = 0;    // and 1 / scale
   bool stores_tiles = false;  // the tensor map of out may be used
-  unsigned* next = nullptr;   // the next tile to take, counted from gridDim.x on; null: there is one for each CTA
+  bool reports = false;       // there are arrays for statistics
+  unsigned* next = nullptr;   // the next tile to take, counted from gridDim.x on, and 0 between calls; null: there is
+                              // one for each CTA
   const TileIndex* listed = nullptr;       // packed batches: entries and blocks of rows, in the order to take them,
   const unsigned* listed_count = nullptr;  // and how many
   Partials partials{};

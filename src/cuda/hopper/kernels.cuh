@@ -14,7 +14,7 @@ struct Kernel {
 
 template <Shape kShape, class Element, Terms kTerms, Statistics kStatistics>
 Kernel kernel_of() {
-  using S = ShapeOf<kShape.d, kShape.keys, kShape.groups, kShape.stores>;
+  using S = ShapeOf<kShape.d, kShape.keys, kShape.groups, kShape.roomy>;
   return {reinterpret_cast<const void*>(&forward<Element, S, kTerms, kStatistics>), sizeof(Shared<Element, S>)};
 }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <map>
 #include <mutex>
 
@@ -65,7 +66,9 @@ __global__ void join_chunks(const __grid_constant__ Call call, const __grid_cons
   }
   if (!masked && call.sinks) sum += exp2f(sink - top);
   if (sum != sum) {
-    if (lane == 0) note(odd, static_cast<int>(b), static_cast<int>(h), static_cast<int>(row));
+    if (lane == 0) {
+      odd.rows[atomicAdd(odd.count, 1u)] = {static_cast<int>(b), static_cast<int>(h), static_cast<int>(row), -1};
+    }
     return;
   }
   const float kept = call.dropout > 0 ? static_cast<float>(1.0 / (1.0 - call.dropout)) : 1.0f;
@@ -100,8 +103,8 @@ __global__ void join_chunks(const __grid_constant__ Call call, const __grid_cons
   }
 }
 
-// ---- Counters of a call: tiles taken, rows to compute again, CTAs that have seen how many, tiles listed. All but the
-// last are 0 between calls.
+// ---- Counters of a call: tiles taken, rows of chunks to compute again, CTAs that have seen how many, tiles listed.
+// All but the last are 0 between calls.
 struct Counters {
   unsigned next, odd, seen, listed;
 };
@@ -135,21 +138,16 @@ const char* counters_for(cudaStream_t stream, void* workspace, Counters*& counte
   return nullptr;
 }
 
-// ---- Rows that NaN may have leaked into, or whose scores are no numbers.
+// ---- Rows of chunks that NaN may have leaked into, or whose scores are no numbers.
 template <class Stored>
-__global__ void compute_again(const __grid_constant__ Call call, const __grid_constant__ OddRows odd,
-                              Counters* counters) {
-  ptx::wait_for_last_kernel();
+__global__ void compute_joined_again(const __grid_constant__ Call call, const __grid_constant__ OddRows odd,
+                                     Counters* counters) {
   const unsigned warps = gridDim.x * (blockDim.x / 32), count = counters->odd;
   __syncthreads();
   // The last to come leaves the counters as the next call expects them.
-  if (threadIdx.x == 0 && atomicInc(&counters->seen, gridDim.x - 1) == gridDim.x - 1) {
-    counters->next = 0;
-    counters->odd = 0;
-  }
+  if (threadIdx.x == 0 && atomicInc(&counters->seen, gridDim.x - 1) == gridDim.x - 1) counters->odd = 0;
   for (unsigned i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; i < count; i += warps) {
-    const OddRow row = odd.rows[i];
-    plain_row<Stored>(call, row.entry, row.head, row.row, Warp());
+    compute_again<Stored>(call, odd.rows[i]);
   }
 }
 
@@ -179,6 +177,23 @@ Kernel kernel_of_choice(const Choice& choice) {
     default:
       return kernel_for<256>(choice);
   }
+}
+
+// Launches a kernel that waits by itself for the one before: its CTAs start while that one ends. In a graph it begins
+// when the counters are cleared, as usual.
+cudaError_t launch_early(const Kernel& kernel, unsigned grid, int threads, std::array<void*, 2> arguments,
+                         bool captured, cudaStream_t stream) {
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = static_cast<unsigned>(threads);
+  config.dynamicSmemBytes = static_cast<std::size_t>(kernel.shared_bytes);
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = captured ? 0 : 1;
+  return cudaLaunchKernelExC(&config, kernel.function, arguments.data());
 }
 
 }  // namespace
@@ -214,6 +229,8 @@ const char* launch_forward(const ForwardWork& w, void* workspace, cudaStream_t s
   a.scale_log2 = static_cast<float>(call.scale * 1.4426950408889634);
   a.inverse_scale = static_cast<float>(1.0 / call.scale);
   a.stores_tiles = w.stores_tiles;
+  a.reports = call.lse || call.max_logit || call.max_weight || call.visible || call.entropy || call.logit_count ||
+              call.logit_mean || call.logit_var;
   Counters* counters = nullptr;
   if (const char* const why = counters_for(stream, workspace, counters)) return why;
   char* free = static_cast<char*>(workspace) + kCounterBytes;
@@ -237,29 +254,20 @@ const char* launch_forward(const ForwardWork& w, void* workspace, cudaStream_t s
           cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, kernel.shared_bytes)) {
     return cudaGetErrorString(e);
   }
-  void* arguments[] = {&maps, &a};
   const auto grid = static_cast<unsigned>(std::min<std::int64_t>(tiles, w.processors));
-  if (const cudaError_t e = cudaLaunchKernel(kernel.function, dim3(grid), dim3(w.choice.shape.threads()), arguments,
-                                             kernel.shared_bytes, stream)) {
+  if (const cudaError_t e =
+          launch_early(kernel, grid, w.choice.shape.threads(), {&maps, &a}, counters == workspace, stream)) {
     return cudaGetErrorString(e);
   }
   if (w.cut.chunk > 0) {
     const auto blocks = static_cast<unsigned>((a.partials.rows + 3) / 4);
     const auto join = w.choice.bf16 ? &join_chunks<__nv_bfloat16> : &join_chunks<__half>;
     join<<<blocks, 128, 0, stream>>>(call, a.partials, a.odd, w.cut.chunks);
+    const auto again = w.choice.bf16 ? &compute_joined_again<BFloat16> : &compute_joined_again<Float16>;
+    again<<<static_cast<unsigned>(w.processors), 128, 0, stream>>>(call, a.odd, counters);
+    if (const cudaError_t e = cudaPeekAtLastError()) return cudaGetErrorString(e);
   }
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>(w.processors);
-  config.blockDim = 128;
-  config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = 1;
-  const auto again = w.choice.bf16 ? &compute_again<BFloat16> : &compute_again<Float16>;
-  const cudaError_t e = cudaLaunchKernelEx(&config, again, call, a.odd, counters);
-  return e == cudaSuccess ? nullptr : cudaGetErrorString(e);
+  return nullptr;
 }
 
 }  // namespace keel::cuda::hopper

@@ -7,12 +7,12 @@
 namespace keel::cuda::hopper {
 
 // A Shape as a type.
-template <int kD, int kKeys, int kGroups, bool kStores>
+template <int kD, int kKeys, int kGroups, bool kRoomy>
 struct ShapeOf {
-  static constexpr Shape shape = {kD, kKeys, kGroups, kStores};
+  static constexpr Shape shape = {kD, kKeys, kGroups, kRoomy};
   static constexpr int d = kD, keys = kKeys, groups = kGroups, rows = shape.rows(), threads = shape.threads();
-  static constexpr int panels = shape.panels();
-  static constexpr bool stores = kStores;
+  static constexpr int panels = shape.panels(), queries = kRoomy ? 2 : 1;
+  static constexpr bool roomy = kRoomy;
   // Of a warp's threads. Together no more than the kernel starts with, 128, 168 or 255 for every thread: who asks for
   // more waits for ever.
   static constexpr int loader_registers = kGroups == 3 ? 32 : 40;
@@ -22,12 +22,14 @@ struct ShapeOf {
 template <class Element, class S>
 struct Shared {
   static constexpr int kRow = 64 * S::panels;
-  alignas(1024) Element q[S::rows * kRow];
+  alignas(1024) Element q[S::queries][S::rows * kRow];
   alignas(1024) Element k[2][S::keys * kRow];
   alignas(1024) Element v[2][S::keys * kRow];
-  alignas(1024) Element out[S::stores ? S::rows * kRow : 8];
+  alignas(1024) Element out[S::roomy ? S::rows * kRow : 8];
   Tile tile[2];
-  std::uint64_t q_full, q_empty, k_full[2], k_empty[2], v_full[2], v_empty[2];
+  std::uint64_t tile_full[2], tile_empty[2], q_full[S::queries], q_empty[S::queries];
+  std::uint64_t k_full[2], k_empty[2], v_full[2], v_empty[2];
+  long long odd;  // the last row that was noted, of those that are computed again; −1: none
 };
 
 // The tiles that a CTA takes.
@@ -42,12 +44,14 @@ class Tiles {
       none.index = -1;
       return none;
     }
-    if (a_.listed == nullptr) return make_tile(a_.call, a_.cut, tile_index(a_.cut, t), t);
-    TileIndex index = a_.listed[t / a_.cut.heads];
-    index.head = t % a_.cut.heads;
-    return make_tile(a_.call, a_.cut, index, t);
+    TileIndex index = a_.listed == nullptr ? tile_index(a_.cut, t) : a_.listed[t / a_.cut.heads];
+    if (a_.listed != nullptr) index.head = t % a_.cut.heads;
+    return with_a_block(make_tile(a_.call, a_.cut, index, t), a_.cut.key_block);
   }
-  KEEL_DEVICE int after_first() const { return a_.next == nullptr ? count_ : gridDim.x + atomicAdd(a_.next, 1u); }
+  // Every tile is followed by one question for the next, so the counter is 0 again when all have been taken.
+  KEEL_DEVICE int next() const {
+    return a_.next == nullptr ? count_ : gridDim.x + atomicInc(a_.next, static_cast<unsigned>(count_ - 1));
+  }
 
  private:
   const ForwardArguments& a_;
@@ -58,6 +62,21 @@ struct Maps {
   CUtensorMap q, k, v, out;
 };
 
+// The thread that chooses tiles, one ahead of that which is computed.
+template <class S, class Element>
+KEEL_DEVICE void choose_tiles(Shared<Element, S>& shared, const ForwardArguments& a) {
+  using namespace ptx;
+  const Tiles tiles(a);
+  for (int round = 0;; ++round) {
+    const int slot = round & 1;
+    wait(shared_address(&shared.tile_empty[slot]), ((round >> 1) & 1) ^ 1);
+    const Tile tile = tiles.at(round == 0 ? blockIdx.x : tiles.next());
+    shared.tile[slot] = tile;
+    arrive(shared_address(&shared.tile_full[slot]));
+    if (tile.index < 0) return;
+  }
+}
+
 // The loading thread.
 template <class S, class Element>
 KEEL_DEVICE void load_tiles(Shared<Element, S>& shared, const Maps& maps, const ForwardArguments& a) {
@@ -65,8 +84,7 @@ KEEL_DEVICE void load_tiles(Shared<Element, S>& shared, const Maps& maps, const 
   constexpr int kPanelQ = S::rows * 128, kPanelK = S::keys * 128;
   const int group = static_cast<int>(a.call.group);
   const int q_bytes = a.cut.tile_rows * 128 * S::panels;
-  const Tiles tiles(a);
-  int step = 0, round = 0;
+  int step = 0;
   // One block of k or of v, all its panels.
   const auto load = [&](const CUtensorMap& map, Element* to, std::uint64_t& full, std::uint64_t& empty, int phase,
                         const Place& at) {
@@ -77,36 +95,38 @@ KEEL_DEVICE void load_tiles(Shared<Element, S>& shared, const Maps& maps, const 
       load_tile(shared_address(to) + p * kPanelK, map, shared_address(&full), {p * 64, 0, at.row, at.head, at.batch});
     }
   };
-  for (int t = blockIdx.x;; ++round) {
-    const Tile tile = tiles.at(t);
+  for (int round = 0;; ++round) {
+    wait(shared_address(&shared.tile_full[round & 1]), (round >> 1) & 1);
+    const Tile& tile = shared.tile[round & 1];
     const int kv_head = a.cut.share == 1 ? tile.head / group : tile.head;
+    const int batch = tile.batch, first_key = tile.k_begin - tile.shift, begin = tile.block_begin;
     const auto load_k = [&](int n, int at_step) {
       const int stage = at_step & 1;
       load(maps.k, shared.k[stage], shared.k_full[stage], shared.k_empty[stage], ((at_step >> 1) & 1) ^ 1,
-           {0, 0, tile.k_begin + n * S::keys - tile.shift, kv_head, tile.batch});
+           {0, 0, first_key + n * S::keys, kv_head, batch});
     };
     int n = tile.block_end - 1;
-    if (n >= tile.block_begin) load_k(n, step);  // before q, whose memory the last tile needs for longer
-    wait(shared_address(&shared.q_empty), (round & 1) ^ 1);
-    shared.tile[round & 1] = tile;
+    if (n >= begin) load_k(n, step);  // before q, whose memory the last tile needs for longer
+    const int at = round % S::queries;
+    const std::uint32_t full = shared_address(&shared.q_full[at]);
+    wait(shared_address(&shared.q_empty[at]), (round / S::queries & 1) ^ 1);
     if (tile.index < 0) {
-      arrive(shared_address(&shared.q_full));
+      arrive(full);
       let_next_kernel_start();
       return;
     }
-    arrive_expecting(shared_address(&shared.q_full), q_bytes);
+    arrive_expecting(full, q_bytes);
 #pragma unroll
     for (int p = 0; p < S::panels; ++p) {
-      load_tile(shared_address(shared.q) + p * kPanelQ, maps.q, shared_address(&shared.q_full),
-                {p * 64, 0, tile.q_begin + tile.first_row / a.cut.share, tile.head, tile.batch});
+      load_tile(shared_address(shared.q[at]) + p * kPanelQ, maps.q, full,
+                {p * 64, 0, tile.q_begin + tile.first_row / a.cut.share, tile.head, batch});
     }
-    for (; n >= tile.block_begin; --n, ++step) {
+    for (; n >= begin; --n, ++step) {
       const int stage = step & 1;
       load(maps.v, shared.v[stage], shared.v_full[stage], shared.v_empty[stage], ((step >> 1) & 1) ^ 1,
-           {0, 0, tile.k_begin + n * S::keys - tile.shift, kv_head, tile.batch});
-      if (n > tile.block_begin) load_k(n - 1, step + 1);
+           {0, 0, first_key + n * S::keys, kv_head, batch});
+      if (n > begin) load_k(n - 1, step + 1);
     }
-    t = tiles.after_first();
   }
 }
 

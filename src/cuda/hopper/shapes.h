@@ -6,11 +6,11 @@
 // The sizes of tile that the Hopper kernels are compiled for; for the planner, and for the files that compile them.
 namespace keel::cuda::hopper {
 
-// A kernel's tile: 64 rows per warpgroup, blocks of keys, head sizes up to d. `stores`: out has shared memory of its
-// own, so that the next tile of q loads while out is stored.
+// A kernel's tile: 64 rows per warpgroup, blocks of keys, head sizes up to d. `roomy`: there is shared memory for two
+// tiles of q and for one of out, so that tiles follow each other without a pause.
 struct Shape {
   int d, keys, groups;
-  bool stores;
+  bool roomy;
 
   constexpr int rows() const { return 64 * groups; }
   constexpr int threads() const { return 128 * (groups + 1); }

@@ -116,4 +116,13 @@ constexpr Tile make_tile(const Call& call, const Cut& cut, const TileIndex& inde
   return tile;
 }
 
+// The tile, but with a block to walk where it has none: one past the last key, of which no row sees anything.
+constexpr Tile with_a_block(Tile tile, int key_block) {
+  if (tile.block_end > tile.block_begin) return tile;
+  tile.block_begin = (std::max(tile.k_len, 0) + tile.shift + key_block - 1) / key_block;
+  tile.block_end = tile.block_begin + 1;
+  tile.full_begin = tile.full_end = tile.block_begin;
+  return tile;
+}
+
 }  // namespace keel::cuda::hopper
