@@ -97,6 +97,14 @@ TEST_F(Gpu, GradientsOfRandomProblemsForMatrixUnitsMatchTheOracle) {
   }
 }
 
+TEST_F(Gpu, GradientsInAnyOrderMatchTheOracle) {
+  for (std::uint64_t seed = 0; seed < random_problems(200); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Instance instance(conformance::random_case_for_matrix_units(seed));
+    expect_gradients_match_oracle(instance, backward_on_gpu({.any_order = true, .kernels = &kernels_}));
+  }
+}
+
 TEST_F(Gpu, GradientsOfArraysAtAnyAddressMatchTheOracle) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

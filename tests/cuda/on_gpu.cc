@@ -58,7 +58,9 @@ conformance::Backward backward_on_gpu(const OnGpu& how) {
     for (MutableTensorView* x : {&g.dq, &g.dk, &g.dv, &g.dbias}) *x = copies.send(*x);
     g.dscale = copies.send(g.dscale);
     g.dsinks = copies.send(g.dsinks);
-    run(make_backward_problem(in, g, send(copies, options, how.lists_there)), how, copies);
+    Options sent = send(copies, options, how.lists_there);
+    if (how.any_order) sent.order = Order::free;
+    run(make_backward_problem(in, g, sent), how, copies);
   };
 }
 

@@ -86,6 +86,7 @@ class GpuCopies {
 struct OnGpu {
   bool plain = false;                             // by the plain kernel
   bool lists_there = true;                        // lengths and offsets lie on the GPU too
+  bool any_order = false;                         // of the sums of dq
   std::int64_t offset = 0;                        // bytes, of arrays from a multiple of 256
   std::map<std::string, int>* kernels = nullptr;  // how often each served
 };

@@ -17,11 +17,12 @@
 // A CTA takes blocks of keys, one after another, and walks over the blocks of rows that see them, from the last to the
 // first, for each query head that shares the keys. Two warpgroups have 64 keys each and hold their dk and dv in
 // registers. Scores are computed transposed, rows being keys, so that p and ds are already the register operands of dv
-// and dk; ds goes through shared memory once, for dq. dq leaves as f32 through shared memory: one warp adds it to the workspace, where every block of
-// rows takes its blocks of keys in ascending order, so the bits are the same every time.
+// and dk; ds goes through shared memory once, for dq. dq leaves as f32 through shared memory: one warp adds it to the
+// workspace, where every block of rows takes its blocks of keys in ascending order, so the bits are the same every
+// time.
 //
-// Bound, on an H200, by shared memory (2944 cycles per 64 × 128 pairs at d 128, for 2560 of the matrix units) and by the
-// work on scores, in which both warpgroups are at the same time.
+// Bound, on an H200, by shared memory (2944 cycles per 64 × 128 pairs at d 128, for 2560 of the matrix units) and by
+// the work on scores, in which both warpgroups are at the same time.
 //
 // A thread holds two keys of its warpgroup's accumulators, lane / 4 and lane / 4 + 8 of its warp's 16; of the scores,
 // rows 8·i + 2·(lane mod 4) of the block and the next. Element i of an array of accumulators belongs to key
@@ -97,8 +98,8 @@ class DqSender {
     using namespace ptx;
     const int d = static_cast<int>(a_.call.forward.d_k);
     float* const to = a_.dq + slot * (S::rows * d);
-    if (a_.ordered && one_) {
-      while (load_flag(a_.turn + slot) != turn) {
+    if (one_ && turn > 0) {
+      while (!may_add(a_.ordered, load_flag(a_.turn + slot), turn)) {
       }
       order_copies();
     }
@@ -111,7 +112,7 @@ class DqSender {
       const int place = S::by_rows ? w * 64 * d : w * 64 * (S::d / 2);
       if (one_) {
         const std::uint32_t from = shared_address(shared_.dq[buffer_]) + w * S::rows * S::d * 2;
-        if (columns > 0 && a_.ordered && turn == 0) {
+        if (columns > 0 && turn == 0) {
           store_bytes(to + place, from, columns * 64 * 4);
         } else if (columns > 0) {
           add_floats(to + place, from, columns * 64 * 4);
@@ -122,7 +123,7 @@ class DqSender {
     if (one_) wait_until_stores_have_read();
     __syncwarp();
     signal_empty();
-    if (a_.ordered && one_) {
+    if ((a_.ordered || turn == 0) && one_) {
       wait_until_stored();
       order_copies();
       store_flag(a_.turn + slot, turn + 1);
@@ -333,6 +334,8 @@ __global__ void __launch_bounds__(384, 1)
   auto& shared = *reinterpret_cast<BackwardShared<Element, S>*>(memory);
   const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
   if (threadIdx.x == 0) init_barriers(shared.loads);
+  let_next_kernel_start();
+  wait_for_last_kernel();
   __syncthreads();
   if (group == 0) {
     give_registers<24>();

@@ -19,8 +19,8 @@ struct BackwardArguments {
   BackwardCall call;
   BackwardCut cut;
   Window window{};
-  int lanes = 8;  // threads that share a row of q: a power of two, of 8 columns each
   bool ordered = true;
+  bool whole_rows = false;    // of out and dout: 16-bit, 8 columns at multiples of 16 bytes
   bool writes_dbias = false;  // which has a place for every pair, and zeros where none is seen
 
   // Workspace. Arrays in slots: (batch, query head, slot, row of the block).

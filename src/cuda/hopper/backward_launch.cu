@@ -21,31 +21,70 @@ BackwardKernel kernel_of(const BackwardWork& w) {
   return wide ? backward_kernel_for<256, false>(w.bf16) : backward_kernel_for<128, false>(w.bf16);
 }
 
+// Whether 8 columns of any row lie side by side at a multiple of 16 bytes.
+template <class Pointer>
+bool has_whole_rows(const BasicStrided<Pointer>& x, DType dtype) {
+  return x.dtype == dtype && x.column == 1 && x.row % 8 == 0 && x.head % 8 == 0 && x.batch % 8 == 0 &&
+         reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
+}
+
+// Queues a kernel that may start before the last one ends, and waits for it where it must.
+cudaError_t launch_early(const void* kernel, dim3 grid, int threads, int shared_bytes, void** arguments,
+                         cudaStream_t stream) {
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = 1;
+  return cudaLaunchKernelExC(&config, kernel, arguments);
+}
+
+// The kernels of a head size that come before and after the main one.
+struct Passes {
+  void (*prepare)(BackwardArguments);
+  void (*finish)(BackwardArguments);
+};
+template <class Element, class Stored>
+Passes passes_for(int d) {
+  if (d == 64) return {&prepare_rows<Element, Stored, 64>, &finish_dq<Element, 64>};
+  if (d == 128) return {&prepare_rows<Element, Stored, 128>, &finish_dq<Element, 128>};
+  return {&prepare_rows<Element, Stored, 256>, &finish_dq<Element, 256>};
+}
+
 template <class Element, class Stored>
 cudaError_t run(const BackwardWork& w, const BackwardKernel& kernel, BackwardMaps& maps, BackwardArguments& a,
                 cudaStream_t stream) {
-  const Sequences& s = a.call.forward.sequences;
-  const std::int64_t heads = s.batch * a.call.forward.q_heads;
-  prepare_rows<Element, Stored><<<grid_for(a.call.forward, s.n_q), kPassThreads, 0, stream>>>(a);
+  const Call& f = a.call.forward;
+  const Passes passes = passes_for<Element, Stored>(w.shape.d);
+  passes.prepare<<<grid_for(f, f.sequences.n_q), kPassThreads, 0, stream>>>(a);
   Launcher launcher(stream);
   if (a.writes_dbias) zero_steps(w.as_given.dbias, launcher);
-  if (!a.ordered) {
-    const std::int64_t floats = heads * w.cut.query_slots * w.cut.query_block * a.call.forward.d_k;
-    if (const cudaError_t e = cudaMemsetAsync(a.dq, 0, floats * sizeof(float), stream)) return e;
-  }
   if (const cudaError_t e =
           cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, kernel.shared_bytes)) {
     return e;
   }
   void* arguments[] = {&maps, &a};
-  if (const cudaError_t e = cudaLaunchKernel(kernel.function, dim3(std::min(w.cut.tasks, w.processors)), dim3(384),
-                                             arguments, kernel.shared_bytes, stream)) {
+  if (const cudaError_t e = launch_early(kernel.function, dim3(std::min(w.cut.tasks, w.processors)), 384,
+                                         kernel.shared_bytes, arguments, stream)) {
     return e;
   }
+  void* rows[] = {&a};
   if (a.call.dq || a.dscale != nullptr) {
-    finish_dq<Element><<<grid_for(a.call.forward, w.cut.query_slots * w.cut.query_block), kPassThreads, 0, stream>>>(a);
+    const dim3 grid = grid_for(f, w.cut.query_slots * w.cut.query_block);
+    if (const cudaError_t e =
+            launch_early(reinterpret_cast<const void*>(passes.finish), grid, kFinishThreads, 0, rows, stream)) {
+      return e;
+    }
   }
-  compute_gradients_again<Stored><<<w.processors, kPassThreads, 0, stream>>>(a);
+  if (const cudaError_t e = launch_early(reinterpret_cast<const void*>(&compute_gradients_again<Stored>),
+                                         dim3(w.processors), kPassThreads, 0, rows, stream)) {
+    return e;
+  }
   if (const cudaError_t e = cudaGetLastError(); e != cudaSuccess || !w.call.dscale) return e;
   run_scale_gradients(w.call, a.dscale, launcher);
   return launcher.error();
@@ -71,8 +110,8 @@ const char* launch_backward(const BackwardWork& w, void* workspace, cudaStream_t
   a.call = w.call;
   a.cut = w.cut;
   a.window = window_of(s);
-  a.lanes = w.shape.d / 8;
   a.ordered = w.ordered;
+  a.whole_rows = has_whole_rows(w.call.out, f.dtype) && has_whole_rows(w.call.dout, f.dtype);
   a.writes_dbias = w.writes_dbias;
   WorkspaceCursor memory(workspace);
   lay_out(w, memory, a);

@@ -6,10 +6,11 @@
 #include "wgmma.cuh"
 
 // The backward pass on Hopper for head sizes above 128, where a warpgroup's registers do not hold both dk and dv of
-// 64 keys; and for scores that need more than a mask by position, for which there are registers here. A CTA takes blocks
-// of 64 keys and walks over blocks of 64 rows, as backward.cuh says. The first warpgroup computes scores, p and dv; the
-// second dp, ds and dk. p goes from the first to the second through shared memory, ds to both for dq, of which each
-// computes half of the columns and adds them to the workspace from its registers. The first is about one block ahead.
+// 64 keys; and for scores that need more than a mask by position, for which there are registers here. A CTA takes
+// blocks of 64 keys and walks over blocks of 64 rows, as backward.cuh says. The first warpgroup computes scores, p and
+// dv; the second dp, ds and dk. p goes from the first to the second through shared memory, ds to both for dq, of which
+// each computes half of the columns and adds them to the workspace from its registers. The first is about one block
+// ahead.
 //
 // Bound by the matrix units (2560 cycles per block) and by shared memory (about 2200).
 namespace keel::cuda::hopper {
@@ -65,18 +66,20 @@ KEEL_DEVICE void order_dq(Shared& shared, const BackwardArguments& a) {
     const KeyTile& tile = task_of(shared.loads, round);
     if (tile.entry < 0) break;
     if (one) arrive(shared_address(&shared.loads.kv_empty));  // of the last round
-    if (!a.ordered) continue;
     for (int g = 0; g < static_cast<int>(a.call.forward.group); ++g) {
       for (int m = tile.block_end - 1; m >= tile.block_begin; --m, ++step) {
         if ((step & 1) != parity) continue;
         const Slot slot = slot_of(a, tile, g, m);
-        while (load_flag(a.turn + slot.at) != slot.turn) {
+        if (slot.turn > 0) {
+          while (!may_add(a.ordered, load_flag(a.turn + slot.at), slot.turn)) {
+          }
         }
         __syncwarp();
         signal(B::kTurn + 2 * parity + 1, 160);
         signal(B::kTurn + 2 * parity, 160);
         sync(B::kAdded + 2 * parity + 1, 160);
         sync(B::kAdded + 2 * parity, 160);
+        if (!a.ordered && slot.turn > 0) continue;
         __threadfence();
         if (one) store_flag(a.turn + slot.at, slot.turn + 1);
       }
@@ -301,9 +304,9 @@ class WideGroup {
     const int length = end_ - begin_, at = step - first_;
     const Slot slot = slot_of(a_, *tile_, at / length, end_ - 1 - at % length);
     to_ = a_.dq + slot.at * (S::rows * a_.call.forward.d_k);
-    stores_ = a_.ordered && slot.turn == 0;
+    stores_ = slot.turn == 0;
     barrier_ = 2 * (step & 1) + (kFirst ? 0 : 1);
-    if (a_.ordered) ptx::sync(B::kTurn + barrier_, 160);
+    ptx::sync(B::kTurn + barrier_, 160);
   }
 
   KEEL_DEVICE void put_dq(int part) {
@@ -319,7 +322,7 @@ class WideGroup {
         ptx::add_4(four, x);
       }
     }
-    if (a_.ordered && part == kParts - 1) ptx::signal(B::kAdded + barrier_, 160);
+    if (part == kParts - 1) ptx::signal(B::kAdded + barrier_, 160);
   }
 
   // The task's last block, in the first warpgroup.
@@ -348,9 +351,9 @@ class WideGroup {
   float scale_log2_ = 0;
   float kept_ = 1;  // dropout's factor
   float* to_ = nullptr;
-  int barrier_ = 0;       // of the turn, and of what is added
-  bool stores_ = false;   // there, instead of adding
-  float sum_[S::d / 2];   // dv, or dk
+  int barrier_ = 0;      // of the turn, and of what is added
+  bool stores_ = false;  // there, instead of adding
+  float sum_[S::d / 2];  // dv, or dk
   float dq_[kPart / 2];
 };
 
@@ -362,6 +365,8 @@ __global__ void __launch_bounds__(384, 1)
   auto& shared = *reinterpret_cast<WideShared<Element, S>*>(memory);
   const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
   if (threadIdx.x == 0) init_barriers(shared.loads);
+  let_next_kernel_start();
+  wait_for_last_kernel();
   __syncthreads();
   if (group == 0) {
     give_registers<24>();

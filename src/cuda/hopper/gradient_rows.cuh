@@ -13,14 +13,19 @@ KEEL_DEVICE void note(const OddGradients& odd, std::int64_t row) {
 
 KEEL_DEVICE float float_at(const Strided& x, std::int64_t at) { return load_as<float>(x.data, x.dtype, at); }
 
-// How elements of a gradient are written. Told apart once per row: a branch per element would take longer than the rest.
-enum class Writing : std::uint8_t { pairs, floats, any };  // pairs: two 16-bit elements at once; floats: f32, overwritten
+// How elements of a gradient are written. Told apart once per row: a branch per element would take longer than the
+// rest.
+enum class Writing : std::uint8_t {
+  eights,  // 16-bit elements, eight at once
+  floats,  // f32, overwritten
+  any,
+};
 
 template <class Element>
 KEEL_DEVICE Writing writing_of(const MutableStrided& to, bool accumulate, std::int64_t first) {
   if (accumulate || to.column != 1) return Writing::any;
   if (to.dtype == DType::f32) return Writing::floats;
-  return reinterpret_cast<std::uintptr_t>(static_cast<Element*>(to.data) + first) % 4 == 0 ? Writing::pairs
+  return reinterpret_cast<std::uintptr_t>(static_cast<Element*>(to.data) + first) % 16 == 0 ? Writing::eights
                                                                                             : Writing::any;
 }
 
@@ -36,20 +41,6 @@ KEEL_DEVICE void put_pair(const MutableStrided& to, bool accumulate, std::int64_
     a[0] = static_cast<Element>(accumulate ? x + static_cast<float>(a[0]) : x);
     a[to.column] = static_cast<Element>(accumulate ? y + static_cast<float>(a[to.column]) : y);
   }
-}
-
-// Eight adjacent columns.
-template <class Element>
-KEEL_DEVICE void put_8(const MutableStrided& to, bool accumulate, std::int64_t at, const float (&x)[8]) {
-  Element* const a = static_cast<Element*>(to.data) + at;
-  const bool whole = to.dtype != DType::f32 && !accumulate && to.column == 1;
-  if (whole && reinterpret_cast<std::uintptr_t>(a) % 16 == 0) {
-    *reinterpret_cast<uint4*>(a) = make_uint4(ptx::pack<Element>(x[0], x[1]), ptx::pack<Element>(x[2], x[3]),
-                                              ptx::pack<Element>(x[4], x[5]), ptx::pack<Element>(x[6], x[7]));
-    return;
-  }
-#pragma unroll
-  for (int c = 0; c < 8; c += 2) put_pair<Element>(to, accumulate, at + c * to.column, x[c], x[c + 1]);
 }
 
 // Eight adjacent columns of a row of any dtype.
@@ -71,6 +62,16 @@ KEEL_DEVICE void load_8(const Strided& from, std::int64_t at, float (&x)[8]) {
   for (int c = 0; c < 8; ++c) x[c] = float_at(from, at + c * from.column);
 }
 
+// Four threads beside each other have words i of four groups, i being the thread's place; then each has the four words
+// of group i.
+KEEL_DEVICE uint4 transpose_quad(std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
+  const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
+  const std::uint32_t ab = __shfl_xor_sync(~0u, odd ? a : b, 1), cd = __shfl_xor_sync(~0u, odd ? c : d, 1);
+  const std::uint32_t x0 = odd ? ab : a, x1 = odd ? b : ab, y0 = odd ? cd : c, y1 = odd ? d : cd;
+  const std::uint32_t z0 = __shfl_xor_sync(~0u, high ? x0 : y0, 2), z1 = __shfl_xor_sync(~0u, high ? x1 : y1, 2);
+  return high ? make_uint4(z0, z1, y0, y1) : make_uint4(x0, x1, z0, z1);
+}
+
 KEEL_DEVICE float sum_of_quad(float x) {
   x += __shfl_xor_sync(~0u, x, 1);
   return x + __shfl_xor_sync(~0u, x, 2);
@@ -83,54 +84,76 @@ struct KeyRows {
   const OddGradients& odd;
 };
 
+// A row of accumulators, the first (kRow 0) or second of those that a thread holds, of which four threads have two
+// columns in every eight each; zeros where it is not real. `first` is the row's place. All threads of a warp come here
+// together, with rows of their own.
+template <class Element, int kRow, int kCount>
+KEEL_DEVICE void put_row(const MutableStrided& to, bool accumulate, int d, std::int64_t first, bool writes, bool real,
+                         const float (&x)[kCount]) {
+  const int place = threadIdx.x & 3;
+  const Writing writing = writing_of<Element>(to, accumulate, first);
+  if (__all_sync(~0u, writing == Writing::eights)) {
+    Element* const row = static_cast<Element*>(to.data) + first + 8 * place;
+#pragma unroll
+    for (int j = 0; j < kCount / 4; j += 4) {
+      std::uint32_t words[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const std::uint32_t pair = ptx::pack<Element>(x[4 * (j + i) + 2 * kRow], x[4 * (j + i) + 2 * kRow + 1]);
+        words[i] = real ? pair : 0u;
+      }
+      const uint4 eight = transpose_quad(words[0], words[1], words[2], words[3]);
+      if (writes && 8 * (j + place) < d) *reinterpret_cast<uint4*>(row + 8 * j) = eight;
+    }
+    return;
+  }
+  if (!writes) return;
+  const auto each_pair = [&](const auto& put) {
+#pragma unroll
+    for (int j = 0; j < kCount / 4; ++j) {
+      if (8 * j >= d) continue;
+      put(8 * j + 2 * place, real ? x[4 * j + 2 * kRow] : 0.0f, real ? x[4 * j + 2 * kRow + 1] : 0.0f);
+    }
+  };
+  if (writing == Writing::floats) {
+    float* const row = static_cast<float*>(to.data) + first;
+    each_pair([&](int c, float low, float high) { row[c] = low, row[c + 1] = high; });
+  } else {
+    each_pair(
+        [&](int c, float low, float high) { put_pair<Element>(to, accumulate, first + c * to.column, low, high); });
+  }
+}
+
+// NaN where a row of accumulators has NaN or infinity, else 0.
+template <int kRow, int kCount>
+KEEL_DEVICE float zero_of_row(const float (&x)[kCount]) {
+  float zero = 0;
+#pragma unroll
+  for (int j = 0; j < kCount / 2; ++j) zero = fmaf(x[j / 2 * 4 + 2 * kRow + (j & 1)], 0.0f, zero);
+  return sum_of_quad(zero);
+}
+
+template <class Element, int kRow, int kCount>
+KEEL_DEVICE void store_key(const BackwardArguments& a, const KeyTile& tile, int in_tile, const float (&x)[kCount],
+                           const KeyRows& rows) {
+  const Call& f = a.call.forward;
+  const int row = tile.k_begin + tile.first_key + in_tile;
+  const bool inside = in_tile < tile.keys, real = tile.first_key + in_tile < tile.k_len;
+  const bool odd = zero_of_row<kRow>(x) != 0.0f && inside && real;
+  if (odd && (threadIdx.x & 3) == 0) {
+    note(rows.odd, (std::int64_t{tile.batch} * f.kv_heads + tile.head) * f.sequences.n_k + row);
+  }
+  put_row<Element, kRow>(rows.to, a.call.accumulate, rows.d, place_in(rows.to, tile.batch, tile.head, row),
+                         inside && !odd, real, x);
+}
+
 // A thread's accumulators x of keys `key` and `key` + 8 of the tile, by each of the four threads that hold them.
 template <class Element, int kCount>
 KEEL_DEVICE void store_keys(const BackwardArguments& a, const KeyTile& tile, int key, const float (&x)[kCount],
                             const KeyRows& rows) {
   if (!rows.to) return;
-  const Call& f = a.call.forward;
-  const int lane = threadIdx.x & 31;
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    float zero = 0;  // NaN where x has NaN or infinity
-#pragma unroll
-    for (int j = 0; j < kCount / 2; ++j) zero = fmaf(x[j / 2 * 4 + 2 * r + (j & 1)], 0.0f, zero);
-    zero = sum_of_quad(zero);
-    const int in_tile = key + 8 * r, row = tile.k_begin + tile.first_key + in_tile;
-    if (in_tile >= tile.keys) continue;
-    const bool real = tile.first_key + in_tile < tile.k_len;
-    if (real && zero != 0.0f) {
-      if ((lane & 3) == 0) note(rows.odd, (std::int64_t{tile.batch} * f.kv_heads + tile.head) * f.sequences.n_k + row);
-      continue;
-    }
-    const int column = (lane & 3) * 2;
-    const std::int64_t first = place_in(rows.to, tile.batch, tile.head, row, column);
-    const auto each_pair = [&](const auto& put) {
-#pragma unroll
-      for (int j = 0; j < kCount / 4; ++j) {
-        if (8 * j < rows.d) put(8 * j, real ? x[4 * j + 2 * r] : 0.0f, real ? x[4 * j + 2 * r + 1] : 0.0f);
-      }
-    };
-    switch (writing_of<Element>(rows.to, a.call.accumulate, first)) {
-      case Writing::pairs: {
-        Element* const to = static_cast<Element*>(rows.to.data) + first;
-        each_pair([&](int c, float low, float high) {
-          *reinterpret_cast<std::uint32_t*>(to + c) = ptx::pack<Element>(low, high);
-        });
-        break;
-      }
-      case Writing::floats: {
-        float* const to = static_cast<float*>(rows.to.data) + first;
-        each_pair([&](int c, float low, float high) { to[c] = low, to[c + 1] = high; });
-        break;
-      }
-      case Writing::any:
-        each_pair([&](int c, float low, float high) {
-          put_pair<Element>(rows.to, a.call.accumulate, first + c * rows.to.column, low, high);
-        });
-        break;
-    }
-  }
+  store_key<Element, 0>(a, tile, key, x, rows);
+  store_key<Element, 1>(a, tile, key + 8, x, rows);
 }
 
 KEEL_DEVICE KeyRows rows_of_dk(const BackwardArguments& a) {
@@ -146,6 +169,14 @@ KEEL_DEVICE float scale_of(const BackwardArguments& a, const KeyTile& tile) {
   if (!x) return static_cast<float>(a.call.forward.scale);
   return float_at(x, place_in(x, tile.batch, tile.head * a.call.forward.group, 0));
 }
+
+KEEL_DEVICE float scale_of_row(const Call& f, std::int64_t b, std::int64_t h, std::int64_t row) {
+  return f.scale_tensor ? load_row_value<float>(f.scale_tensor, b, h, row) : static_cast<float>(f.scale);
+}
+
+// Whether a block of keys may add to dq where `added` blocks have: in turn, or in any order after the first, which
+// stores.
+KEEL_DEVICE bool may_add(bool ordered, int added, int turn) { return ordered ? added == turn : added > 0; }
 
 // Calls change(i) for the elements i of a thread's scores, keys `key` and `key` + 8 of the tile by kRows rows from
 // first_row on, that masks by position hide.
