@@ -55,7 +55,7 @@ class Delayed final : public ring::Transport {
   }
 
  private:
-  static constexpr int kStamps = 8;  // tags from here on carry the times at which messages arrive
+  static constexpr int kStamps = 8;  // tags from here on carry the times at which messages were sent
   struct Transfer {
     Request stamp = 0, data = 0;
     double ready = 0;        // when it was sent

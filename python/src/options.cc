@@ -225,7 +225,7 @@ void read_key_sum_rows(Arguments& arguments, const char* name, nb::handle object
   outputs.key_sum_rows = read_integer(arguments.place(name), object);
 }
 
-void read_score_stage(Arguments& arguments, const char* name, nb::handle object, Outputs& outputs) {
+void read_score_stage(Arguments& arguments, const char*, nb::handle object, Outputs& outputs) {
   static constexpr std::pair<const char*, ScoreStage> kStages[] = {
       {"raw", ScoreStage::raw}, {"capped", ScoreStage::capped}, {"masked", ScoreStage::masked}};
   for (const auto& [stage, code] : kStages) {
@@ -234,8 +234,8 @@ void read_score_stage(Arguments& arguments, const char* name, nb::handle object,
     return;
   }
   const std::string wrong = "expected None, 'raw', 'capped' or 'masked', got " + text_of(object);
-  if (!PyUnicode_Check(object.ptr())) arguments.place(name).type_error(wrong);
-  arguments.place(name).value_error(wrong);
+  if (!PyUnicode_Check(object.ptr())) arguments.place("return_scores").type_error(wrong);
+  arguments.place("return_scores").value_error(wrong);
 }
 
 template <class Results>

@@ -190,9 +190,9 @@ def test_key_sum_rows_is_a_number_of_rows():
         keel.attention(x(), x(), x(), return_key_sums=True, key_sum_rows=-1)
     with pytest.raises(TypeError, match=re.escape("[attention] key_sum_rows: expected a 64-bit integer")):
         keel.attention(x(), x(), x(), return_key_sums=True, key_sum_rows="all")
-    with pytest.raises(ValueError, match="score_stage: expected None, 'raw', 'capped' or 'masked', got 'scaled'"):
+    with pytest.raises(ValueError, match="return_scores: expected None, 'raw', 'capped' or 'masked', got 'scaled'"):
         keel.attention(x(), x(), x(), return_scores="scaled")
-    with pytest.raises(TypeError, match="score_stage: expected None, 'raw', 'capped' or 'masked', got True"):
+    with pytest.raises(TypeError, match="return_scores: expected None, 'raw', 'capped' or 'masked', got True"):
         keel.attention(x(), x(), x(), return_scores=True)
 
 

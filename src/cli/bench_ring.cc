@@ -28,8 +28,8 @@ constexpr const char* kExamples =
     "\n"
     "Efficiency is the time of one process with as many threads, divided by that of the ranks; both\n"
     "have the same processors. Balance is the mean divided by the most of the ranks' times without\n"
-    "waiting: ranks have equal shares, so where processors differ in speed, it is the most that\n"
-    "efficiency can be. A --link of Gb/s and microseconds delays messages; what the model says of it\n"
+    "waiting: ranks have equal shares, so where processors differ in speed, efficiency cannot be much\n"
+    "more. A --link of Gb/s and microseconds delays messages; what the model says of it\n"
     "is printed beside.\n";
 
 // An efficiency above this means that the one process did not have the processors that the ranks had.

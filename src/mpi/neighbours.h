@@ -3,6 +3,8 @@
 #include <mpi.h>
 
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <vector>
 
 namespace keel::mpi {
@@ -11,19 +13,23 @@ namespace keel::mpi {
 // from the sender then, which computes meanwhile, and is copied once.
 class Neighbours {
  public:
-  // Collective. KEEL_MPI_READ is the length in bytes from which on messages are read, or 0 for never.
+  Neighbours() = default;
+  // Collective. Messages of at least KEEL_MPI_READ bytes are read; 0 for none.
   explicit Neighbours(MPI_Comm comm);
 
   // Whether this rank reads a message of `rank`, and whether `rank` reads one of this rank.
   bool reads(int rank, std::int64_t bytes) const { return bytes >= them_[static_cast<std::size_t>(rank)].reads; }
   bool is_read_by(int rank, std::int64_t bytes) const { return bytes >= them_[static_cast<std::size_t>(rank)].is_read; }
-  void read(int rank, std::uint64_t address, void* to, std::int64_t bytes) const;
+  // Returns what went wrong, or nothing.
+  std::string read(int rank, std::uint64_t address, void* to, std::int64_t bytes) const;
 
  private:
   static constexpr std::int64_t kNever = INT64_MAX;
   struct Rank {
     std::int64_t id = 0, reads = kNever, is_read = kNever;  // its process; from how many bytes on
+    std::uint64_t address = 0, number = 0;                  // of its number, which tells it from a later process
   };
+  std::unique_ptr<const std::uint64_t> number_;
   std::vector<Rank> them_;
 };
 

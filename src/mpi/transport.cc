@@ -3,6 +3,7 @@
 #include <map>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/message.h"
@@ -50,8 +51,6 @@ struct Transport::State {
     std::int64_t bytes = 0;
   };
 
-  explicit State(MPI_Comm whole) : neighbours(whole) {}
-
   MPI_Comm comm = MPI_COMM_NULL, answers = MPI_COMM_NULL;
   int rank = 0, size = 1;
   Neighbours neighbours;
@@ -64,6 +63,7 @@ struct Transport::State {
     return transfer;
   }
   bool advance(Transfer& transfer) const;
+  void read_messages();
 };
 
 // Returns whether the transfer is complete.
@@ -71,27 +71,37 @@ bool Transport::State::advance(Transfer& t) const {
   int done = 0;
   check(MPI_Testall(static_cast<int>(t.requests.size()), t.requests.data(), &done, MPI_STATUSES_IGNORE), "MPI_Testall");
   if (done == 0 || t.target == nullptr) return done != 0;
-  if (t.note.bytes != t.bytes) {
-    throw Error(ErrorCode::peer,
-                concat("[mpi] expected a message of ", t.bytes, " bytes from rank ", t.peer, ", got ", t.note.bytes));
+  void* const target = std::exchange(t.target, nullptr);  // once, whatever happens
+  std::string failure;
+  if (t.note.bytes == t.bytes) {
+    failure = neighbours.read(t.peer, t.note.address, target, t.bytes);
+  } else {
+    failure = concat("[mpi] expected a message of ", t.bytes, " bytes from rank ", t.peer, ", got ", t.note.bytes);
   }
-  neighbours.read(t.peer, t.note.address, t.target, t.bytes);
-  t.target = nullptr;
   t.requests = {MPI_REQUEST_NULL};
   check(MPI_Isend(nullptr, 0, MPI_BYTE, t.peer, t.note.answer, answers, t.requests.data()), "MPI_Isend");
+  if (!failure.empty()) throw Error(ErrorCode::peer, failure);  // the sender need not wait for it
   return advance(t);
+}
+
+// All that can be read by now: two ranks may each wait for what the other is to read.
+void Transport::State::read_messages() {
+  for (auto& [request, transfer] : open) {
+    if (transfer.target != nullptr) advance(transfer);
+  }
 }
 
 Transport::Transport(MPI_Comm comm) {
   check_running();
   if (comm == MPI_COMM_NULL) throw Error(ErrorCode::invalid_argument, "[mpi] comm: expected one, got MPI_COMM_NULL");
-  state_ = std::make_unique<State>(comm);
+  state_ = std::make_unique<State>();
   for (MPI_Comm* own : {&state_->comm, &state_->answers}) {
     check(MPI_Comm_dup(comm, own), "MPI_Comm_dup");
     MPI_Comm_set_errhandler(*own, MPI_ERRORS_RETURN);
   }
   check(MPI_Comm_rank(state_->comm, &state_->rank), "MPI_Comm_rank");
   check(MPI_Comm_size(state_->comm, &state_->size), "MPI_Comm_size");
+  state_->neighbours = Neighbours(state_->comm);
 }
 
 // After a lost rank there may be transfers that never end: their communicator is left to MPI_Finalize.
@@ -153,6 +163,7 @@ void Transport::wait(Request request) {
   const auto start = std::chrono::steady_clock::now();
   auto paused = start;
   while (!state_->advance(found->second)) {
+    state_->read_messages();
     const auto now = std::chrono::steady_clock::now();
     if (now - start < kPatience || now - paused < kLook) {
       std::this_thread::yield();
@@ -164,13 +175,11 @@ void Transport::wait(Request request) {
   state_->open.erase(found);
 }
 
-// A probe that finds a message ends without advancing any transfer (Open MPI), so this one is for what nobody sends.
+// A probe that finds a message ends without advancing any transfer (Open MPI): probe for one that is never sent.
 void Transport::progress() {
   int found = 0;
   MPI_Iprobe(state_->rank, 0, state_->answers, &found, MPI_STATUS_IGNORE);
-  for (auto& [request, transfer] : state_->open) {
-    if (transfer.target != nullptr) state_->advance(transfer);
-  }
+  state_->read_messages();
 }
 
 namespace {

@@ -16,8 +16,9 @@ struct Link::Report {
   char reason[496] = {};
 };
 
-Message::Message(std::int64_t capacity) : memory_(take_memory(kHeader + capacity)), capacity_(capacity) {
+Message::Message(std::int64_t capacity, bool failed) : memory_(take_memory(kHeader + capacity)), capacity_(capacity) {
   std::memset(memory_.get(), 0, kHeader);
+  if (failed) memory_[0] = std::byte{1};
 }
 
 Message Message::shared() const {

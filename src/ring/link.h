@@ -20,8 +20,8 @@ enum Tag : int { kControl = 0, kBlocks = 1, kGradients = 2 };
 class Message {
  public:
   Message() = default;
-  explicit Message(std::int64_t capacity);  // bytes of payload
-  Message shared() const;                   // another message with this one's payload
+  explicit Message(std::int64_t capacity, bool failed = false);  // bytes of payload; whether its sender has failed
+  Message shared() const;                                        // another message with this one's payload
 
   std::byte* data() const { return memory_.get() + kHeader; }
   std::int64_t capacity() const { return capacity_; }

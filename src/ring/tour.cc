@@ -27,7 +27,10 @@ Tour::Tour(Link& link, const Geometry& geometry, const BlockShape& sent, std::op
   }
   if (returned_) back = std::max(back, returned_->bytes(geometry.needs(link.rank(), link.rank())));
   lent_.resize(static_cast<std::size_t>(link.size()));
-  if (whole > 0) whole_ = Message(sent_.bytes(geometry.keys(link.rank()).parts));
+  if (whole > 0) {
+    whole_ = Message(sent_.bytes(geometry.keys(link.rank()).parts));
+    failure_ = Message(whole_.capacity(), true);  // never written to: address space, no memory
+  }
   for (std::size_t x = 0; x < 2; ++x) {
     in_[x] = Message(in);
     out_[x] = Message(out);
@@ -49,12 +52,12 @@ Tour::Step Tour::step(int s) const {
   return {from, to, geometry_.needs(rank, from), geometry_.needs(to, rank)};
 }
 
-// A rank that has failed says so in a message of its own.
+// A rank that has failed says so in another message.
 void Tour::offer(int s) {
   const Step its = step(s);
   if (!from_front(its.out)) return;
   const std::int64_t bytes = sent_.bytes(its.out);
-  Message& lent = lent_[static_cast<std::size_t>(s)] = link_.failed() ? Message(bytes) : whole_.shared();
+  Message& lent = lent_[static_cast<std::size_t>(s)] = link_.failed() ? failure_.shared() : whole_.shared();
   link_.send(its.to, kBlocks, lent, bytes);
 }
 

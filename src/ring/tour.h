@@ -10,9 +10,9 @@
 namespace keel::ring {
 
 // Every rank's block of keys visits the ranks that need some of it, directly from its owner: at step s rank r computes
-// with what it needs of rank r − s. Meanwhile the block of step s + 1 is under way. A block is offered a few steps
-// before the owner expects it to be needed, so that ranks need not keep in step. Something may travel back to the
-// owner: gradients, say.
+// with what it needs of rank r − s. Meanwhile the block of step s + 1 is under way. A block that is
+// needed from its front is offered a few steps before its time, so that ranks need not keep in step. Something may
+// travel back to the owner: gradients, say.
 //
 // Bytes per rank: what it needs of others, received; the same of its own block, sent; at most (P − 1)/P of all k and v,
 // about half of that under a causal mask, and the width of a window. Memory: two blocks in, one out.
@@ -45,6 +45,7 @@ class Tour {
   std::optional<BlockShape> returned_;
   int threads_;
   Message whole_;                           // this rank's block, which goes to whoever needs it from its front
+  Message failure_;                         // what goes there instead once this rank has failed
   std::vector<Message> lent_;               // that block, one per step
   int offered_ = 0;                         // steps whose block is on offer
   std::array<Message, 2> in_, out_, back_;  // of every second step

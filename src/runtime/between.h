@@ -13,7 +13,7 @@ class BetweenTasks {
   BetweenTasks(const BetweenTasks&) = delete;
   BetweenTasks& operator=(const BetweenTasks&) = delete;
 
-  static void run();  // what the calling thread's latest one is for
+  static void run();  // the work of the calling thread's innermost one
 
  private:
   const std::function<void()>& work_;

@@ -186,7 +186,8 @@ class Attend {
   // That rank 0 gets at most: one of every other rank, or one per head and entry.
   std::int64_t blocks(int ranks) const {
     const auto& shape = own_[1]->view().shape;
-    return std::max<std::int64_t>((sharding_.mode == ring::Mode::ring ? 1 : shape[0] * shape[1]) * (ranks - 1), 1);
+    const bool at_once = sharding_.mode == ring::Mode::ring || options_.dropout > 0;
+    return std::max<std::int64_t>((at_once ? 1 : shape[0] * shape[1]) * (ranks - 1), 1);
   }
 
   void prepare(const ring::Transport& transport) {

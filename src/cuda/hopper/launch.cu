@@ -221,6 +221,7 @@ const char* launch_forward(const ForwardWork& w, void* workspace, cudaStream_t s
       encode(call.v, dtype, {s.batch, call.kv_heads, s.n_k, call.d_v}, 1, w.choice.shape.keys, maps.v) &&
       (!w.stores_tiles || encode(call.out, dtype, {s.batch, call.q_heads, s.n_q, call.d_v}, 1, 16, maps.out));
   if (!encoded) return "a tensor map that the driver refuses";
+  if (!w.stores_tiles) maps.out = maps.q;  // prefetched, not used
 
   ForwardArguments a{};
   a.call = call;
@@ -241,6 +242,7 @@ const char* launch_forward(const ForwardWork& w, void* workspace, cudaStream_t s
     tiles = listed_tiles(w) * w.cut.heads;
     auto* const list = reinterpret_cast<TileIndex*>(free);
     list_tiles<<<1, kListThreads, 0, stream>>>(call, w.cut, list, &counters->listed);
+    if (const cudaError_t e = cudaPeekAtLastError()) return cudaGetErrorString(e);
     a.listed = list;
     a.listed_count = &counters->listed;
   }
