@@ -54,8 +54,8 @@ HWY_INLINE V AtLeast(D d, double low, V x) {
 template <class T>
 constexpr double kLowestExponent = sizeof(T) == 4 ? -127 : -1023;
 
-// 2^x for x ≤ 0. Exactly 0 from one below the exponent of the smallest normal number downwards, −inf included, so that
-// what a mask hides has no weight; NaN stays NaN.
+// 2^x for x up to 100. Exactly 0 from one below the exponent of the smallest normal number downwards, −inf included, so
+// that what a mask hides has no weight; NaN stays NaN.
 //
 // Adding 1.5·2^(mantissa bits) leaves round(x) in the low bits of the sum; shifted into the exponent field they
 // multiply the polynomial by 2^round(x). The clamp keeps that field from going below 0.
