@@ -77,13 +77,12 @@ HWY_INLINE bool Reports(const ForwardHead& head) {
 template <class T>
 HWY_INLINE T FinishRow(const Call& call, const ForwardHead& head, const RowPlace& place, bool reports,
                        RowState<T>& state) {
-  const T m = state.m;  // without the sink, as is what follows
-  const bool undefined = state.l != state.l && m != static_cast<T>(INFINITY);
+  const bool undefined = state.l != state.l && state.max != static_cast<T>(INFINITY);
   T factor = 1;
   if (head.sinks.data != nullptr && state.visible > 0) factor = JoinSink(SinkOf<T>(call, head, place.g), state);
   const bool masked = state.visible == 0;
   if (reports) {
-    const T max = undefined ? static_cast<T>(NAN) : m;
+    const T max = undefined ? static_cast<T>(NAN) : state.max;
     WriteStatistics(head, place.g, place.i, state, masked ? static_cast<T>(-INFINITY) : max);
     if (head.m.data != nullptr) NoteNorm(head, place, state);
   }

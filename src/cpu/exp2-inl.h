@@ -54,8 +54,8 @@ HWY_INLINE V AtLeast(D d, double low, V x) {
 template <class T>
 constexpr double kLowestExponent = sizeof(T) == 4 ? -127 : -1023;
 
-// 2^x for x ≤ 0. Exactly 0 from one below the exponent of the smallest normal number downwards, −inf included, so that
-// what a mask hides has no weight; NaN stays NaN.
+// 2^x for x up to 100. Exactly 0 from one below the exponent of the smallest normal number downwards, −inf included, so
+// that what a mask hides has no weight; NaN stays NaN.
 //
 // Adding 1.5·2^(mantissa bits) leaves round(x) in the low bits of the sum; shifted into the exponent field they
 // multiply the polynomial by 2^round(x). The clamp keeps that field from going below 0.
@@ -84,6 +84,21 @@ HWY_INLINE V Exp2(D d, V x) {
   const V f = hn::Sub(x, hn::Sub(shifted, magic));
   const auto exponent = hn::ShiftLeft<kMantissa>(hn::BitCast(du, shifted));
   return hn::BitCast(d, hn::Add(hn::BitCast(du, Exp2Fraction(d, f)), exponent));
+}
+
+// The same for what becomes bf16: on AVX-512 by a fit of degree 4 (2.9e-6), whose errors in a sum nearly cancel.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V Exp2ForBFloat16(D d, V x) {
+#if HWY_TARGET == HWY_AVX3
+  const V f = V{_mm512_reduce_ps(x.raw, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)};
+  V y = hn::MulAdd(hn::Set(d, 0x1.b7f73p-7f), f, hn::Set(d, 0x1.abf868p-5f));
+  y = hn::MulAdd(y, f, hn::Set(d, 0x1.ee245p-3f));
+  y = hn::MulAdd(y, f, hn::Set(d, 0x1.62d6c6p-1f));
+  y = hn::MulAdd(y, f, hn::Set(d, 1.0f));
+  return V{_mm512_scalef_ps(y.raw, x.raw)};
+#else
+  return Exp2(d, x);
+#endif
 }
 
 template <class T>

@@ -18,6 +18,7 @@
 #include <cstdint>
 
 #include "cpu/decode-inl.h"
+#include "cpu/exp2-inl.h"
 #include "cpu/gemm-inl.h"
 #include "cpu/pack-inl.h"
 #include "cpu/pairs-inl.h"
@@ -96,6 +97,11 @@ struct FmaProducts {
     hn::Store(second, d, s + x + static_cast<std::int64_t>(hn::Lanes(d)));
   }
   static void RoundWeights(Range, T*) {}
+  // What weights are made with.
+  template <class D, class V = hn::Vec<D>>
+  static HWY_INLINE V Exp2(D d, V x) {
+    return HWY_NAMESPACE::Exp2(d, x);
+  }
   static bool AreFinite(const T* values, std::int64_t rows, std::int64_t columns, std::int64_t ld) {
     return AllFinite(values, rows, RoundUp(columns, static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()))), ld);
   }
@@ -166,6 +172,10 @@ struct PairProducts {
     for (std::int64_t x = computed.begin; x < computed.end; x += 2 * n) {
       StoreWeights(d, hn::Load(d, s + x), hn::Load(d, s + x + n), s, x);
     }
+  }
+  template <class D, class V = hn::Vec<D>>
+  static HWY_INLINE V Exp2(D d, V x) {
+    return Exp2ForBFloat16(d, x);
   }
   static bool AreFinite(const Pair* values, std::int64_t rows, std::int64_t columns, std::int64_t ld) {
     const hn::ScalableTag<float> d;
