@@ -20,7 +20,12 @@ using Products = HWY_NAMESPACE::FmaProducts<float>;
 
 }  // namespace
 
-ForwardKernel forward_kernel_f32(std::int64_t) { return HWY_NAMESPACE::MakeForwardKernel<Products>(); }
+// Without what reads the heads of a key together: a page has none so long that it would show.
+ForwardKernel forward_kernel_f32(std::int64_t) {
+  ForwardKernel kernel = HWY_NAMESPACE::MakeForwardKernel<Products>();
+  kernel.run_together = nullptr;
+  return kernel;
+}
 BackwardKernel backward_kernel_f32(std::int64_t) { return HWY_NAMESPACE::MakeBackwardKernel<Products>(); }
 ForwardKernel forward_kernel_f64(std::int64_t) { left_out("f64"); }
 BackwardKernel backward_kernel_f64(std::int64_t) { left_out("f64"); }

@@ -180,7 +180,7 @@ HWY_INLINE void ScoresOneByOne(const ScoresInPlace<T, S>& x) {
 }
 
 // c += a·b = p·v for `columns` columns, where v is read once, from memory and in place: a few keys at a time, so that
-// it is read front to back.
+// it is read front to back. OrderColumns() follows the last of them.
 template <class T, class S>
 HWY_INLINE void StreamedSum(const Product<T, S>& product, std::ptrdiff_t columns) {
   constexpr std::ptrdiff_t kKeys = 16;
@@ -194,6 +194,11 @@ HWY_INLINE void StreamedSum(const Product<T, S>& product, std::ptrdiff_t columns
       MultiplyMatrices<Into::kExtend, false>(part, width);
     });
   }
+}
+
+// Puts the columns of a streamed sum in order.
+template <class T, class S>
+HWY_INLINE void OrderColumns([[maybe_unused]] const Product<T, S>& product, [[maybe_unused]] std::ptrdiff_t columns) {
   if constexpr (kInPairs<2, T, S>) {
     const hn::ScalableTag<T> d;
     const auto n = static_cast<std::ptrdiff_t>(hn::Lanes(d));
@@ -228,8 +233,8 @@ struct PairsInPlace {
 };
 
 #if HWY_TARGET == HWY_AVX3
-// 32·NP columns from `c` on of MR rows' sums over `steps`. Unpacking leaves columns in an order that StreamedPairSum()
-// undoes.
+// 32·NP columns from `c` on of MR rows' sums over `steps`. Unpacking leaves columns in an order that
+// OrderPairColumns() undoes.
 template <int MR, int NP>
 HWY_NOINLINE void StreamedPairTile(const PairsInPlace& x, std::ptrdiff_t c, Range steps) {
   const hn::ScalableTag<float> d;
@@ -257,15 +262,14 @@ HWY_NOINLINE void StreamedPairTile(const PairsInPlace& x, std::ptrdiff_t c, Rang
   }
 }
 
-// A few keys at a time, as StreamedSum().
-HWY_INLINE void StreamedPairSum(const PairsInPlace& x) {
+// The steps of `all`, a few at a time, as StreamedSum().
+HWY_INLINE void StreamedPairSum(const PairsInPlace& x, Range all) {
   constexpr std::int64_t kSteps = 8;
   const auto sums = [&]<int MR>(std::integral_constant<int, MR>, Range steps) {
     std::ptrdiff_t c = 0;
     for (; MR <= 4 && c + 64 <= x.columns; c += 64) StreamedPairTile<MR, 2>(x, c, steps);
     for (; c < x.columns; c += 32) StreamedPairTile<MR, 1>(x, c, steps);
   };
-  const Range all = {x.keys.begin / 2, (x.keys.end + 1) / 2};
   for (std::int64_t step = all.begin; step < all.end; step += kSteps) {
     const Range steps = {step, step + kSteps < all.end ? step + kSteps : all.end};
     switch (TileRows(x.rows)) {
@@ -282,6 +286,10 @@ HWY_INLINE void StreamedPairSum(const PairsInPlace& x) {
         sums(std::integral_constant<int, 6>(), steps);
     }
   }
+}
+
+// Puts the columns of a streamed sum in order.
+HWY_INLINE void OrderPairColumns(const PairsInPlace& x) {
   const __m512i first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
   const __m512i second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
   for (int r = 0; r < x.rows; ++r) {

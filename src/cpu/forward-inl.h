@@ -22,6 +22,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <span>
 
 #include "cpu/dropout-inl.h"
 #include "cpu/epilogue-inl.h"
@@ -72,14 +74,9 @@ class ForwardTaskRunner {
     for (std::int64_t chunk = task_.chunk_begin; chunk < task_.chunk_end; ++chunk) {
       const bool first = chunk == task_.chunk_begin;
       const States<T>& states = first ? scratch_.total : scratch_.chunk;
-      const Range whole = Clip({chunk * tiles.key_chunk, (chunk + 1) * tiles.key_chunk}, all_keys_);
-      const Range keys = Clip(whole, {task_.key_begin, task_.key_end});
+      const Range keys = KeysOf(chunk);
       if (!first && keys.empty()) continue;
-      if (task_.resumes) {
-        Restore(task_.partial, rows_, scratch_.ldv, states);
-      } else {
-        Reset(states, rows_, scratch_.ldv);
-      }
+      Reset(states, rows_, scratch_.ldv);
       for (std::int64_t j = keys.begin / tiles.key_block * tiles.key_block; j < keys.end; j += tiles.key_block) {
         TakeBlock(Clip({j, j + tiles.key_block}, keys), j, states);
       }
@@ -103,64 +100,155 @@ class ForwardTaskRunner {
     });
   }
 
+  // Tasks of one strip of rows and one chunk, whose keys are read in place: a few keys after the other, of all tasks.
+  // Where the heads of a key lie side by side memory is then read front to back, and what the hardware fetches ahead is
+  // used soon.
+  static void RunTogether(std::span<ForwardTaskRunner* const> runners) {
+    const ForwardCall& call = runners.front()->call_;
+    const std::int64_t chunk = runners.front()->task_.chunk_begin, begin = chunk * call.tiles.key_chunk;
+    std::int64_t end = begin;
+    for (ForwardTaskRunner* runner : runners) {
+      runner->scores_.LoadQueries();
+      Reset(runner->scratch_.total, runner->rows_, runner->scratch_.ldv);
+      end = std::max(end, runner->KeysOf(chunk).end);
+    }
+    for (std::int64_t j = begin; j < end; j += call.tiles.key_block) TakeBlockTogether(runners, chunk, j);
+    for (ForwardTaskRunner* runner : runners) {
+      Save(runner->scratch_.total, runner->rows_, runner->scratch_.ldv, runner->task_.partial);
+    }
+  }
+
  private:
-  void TakeBlock(Range block, std::int64_t first, const States<T>& states) {
+  static constexpr std::int64_t kKeysTogether = 64;  // a multiple of every panel
+
+  // What a runner knows of a block that several take together.
+  struct SharedBlock {
+    Range block;
+    Strip strip;
+    std::optional<ValueSums<P>> values;  // none if nothing is seen
+    bool streams;
+  };
+
+  static void TakeBlockTogether(std::span<ForwardTaskRunner* const> runners, std::int64_t chunk, std::int64_t first) {
+    SharedBlock shared[kHeadsTogether];
+    const auto each = [&](const auto& f) {
+      for (std::size_t i = 0; i < runners.size(); ++i) {
+        if (!shared[i].strip.needed.empty()) f(*runners[i], shared[i]);
+      }
+    };
+    const std::int64_t keys = runners.front()->call_.tiles.key_block;
+    for (std::size_t i = 0; i < runners.size(); ++i) {
+      ForwardTaskRunner& runner = *runners[i];
+      const Range block = shared[i].block = Clip({first, first + keys}, runner.KeysOf(chunk));
+      if (block.empty()) continue;
+      runner.BeginBlock(block);
+      shared[i].strip = runner.scores_.StripOf(0, block, first);
+      shared[i].values.emplace(runner.call_, runner.task_, runner.scratch_,
+                               ValueBlock<T>{block, first, runner.scratch_.total, false});
+    }
+    for (std::int64_t y = 0; y < keys; y += kKeysTogether) {
+      each([&](ForwardTaskRunner& runner, const SharedBlock& x) {
+        const Strip part = PartOf(x.strip, {y, y + kKeysTogether});
+        if (!part.needed.empty()) runner.scores_.Score(part, first, runner.scores_.ScalesLate());
+      });
+    }
+    each([&](ForwardTaskRunner& runner, SharedBlock& x) {
+      const bool masked = runner.Weigh(x.strip, x.block, first, runner.scratch_.total);
+      x.streams = x.values->Streams(x.strip, masked);
+      if (x.streams) {
+        x.values->BeginStream();
+      } else {
+        x.values->Add(x.strip, masked);
+      }
+    });
+    for (std::int64_t y = 0; y < keys; y += kKeysTogether) {
+      each([&](ForwardTaskRunner&, SharedBlock& x) {
+        const Range part = Clip(x.strip.needed, {y, y + kKeysTogether});
+        if (x.streams && !part.empty()) x.values->Stream(x.strip, part);
+      });
+    }
+    each([&](ForwardTaskRunner&, SharedBlock& x) {
+      if (x.streams) x.values->EndStream(x.strip);
+    });
+  }
+
+  // The part of a strip with some of its keys.
+  static Strip PartOf(const Strip& strip, Range keys) {
+    return {strip.r, strip.rows, Clip(strip.needed, keys), {Clip(strip.tile[0], keys), Clip(strip.tile[1], keys)}};
+  }
+
+  // Of a chunk, what its rows see.
+  Range KeysOf(std::int64_t chunk) const {
+    return Clip({chunk * call_.tiles.key_chunk, (chunk + 1) * call_.tiles.key_chunk}, all_keys_);
+  }
+
+  void BeginBlock(Range block) {
     std::fill_n(scratch_.packed, scratch_.panels, std::uint8_t{0});
     scores_.Begin(block);
+  }
+
+  void TakeBlock(Range block, std::int64_t first, const States<T>& states) {
+    BeginBlock(block);
     ValueSums<P> values(call_, task_, scratch_, {block, first, states, finishing_});
     for (std::int64_t r = 0; r < rows_; r += P::kStripRows) {
       const Strip strip = scores_.StripOf(r, block, first);
-      const auto& [_, rows, needed, tile] = strip;
-      if (needed.empty()) {
+      if (strip.needed.empty()) {
         if (finishing_) values.WriteZeros(strip);
         continue;
       }
-      const bool late = scores_.ScalesLate();
-      const Range computed = scores_.Score(strip, first, late);  // pass 1
-      bool masked = false;
-      std::int64_t visible[P::kStripRows];
-      T top[P::kStripRows], scale[P::kStripRows];
-      ScoreSums<T> sums[kMoments ? P::kStripRows : 1];
-      RowPlace place = scores_.PlaceOf(r);
-      for (std::int64_t x = 0; x < rows; ++x, ++place) {
-        T* const s = scratch_.s + x * scratch_.lds;
-        scale[x] = late ? scratch_.scale[r + x] : T{1};
-        if (late && !(scale[x] > 0 && scale[x] < static_cast<T>(INFINITY))) {  // the largest must stay so
-          scores_.ScaleRow(r + x, computed, s, s);
-          scale[x] = 1;
-        }
-        const RowBlock row = scores_.BlockOf(r + x, place, block, first, computed);
-        visible[x] = scores_.Mask(row, s);  // pass 2
-        // The maximum has latency: all rows first.
-        const std::int64_t seen = row.seen.end - row.seen.begin, round = 2 * scratch_.lanes;
-        if constexpr (kMoments) sums[x] = {};
-        if (kMoments && visible[x] == seen && row.seen.begin % round == 0 && seen > 0 && seen % round == 0) {
-          top[x] = MaxAndSums(s, row.seen, sums[kMoments ? x : 0]) * scale[x];
-        } else {
-          top[x] = MaxOfBlock(s, computed) * scale[x];
-        }
-        masked = masked || visible[x] < needed.end - needed.begin;
-      }
-      for (std::int64_t x = 0; x < rows; ++x) {
-        T* const s = scratch_.s + x * scratch_.lds;
-        RowState<T>& state = states.rows[r + x];
-        if (P::kLateScale && scale[x] != 1 && !(std::abs(top[x]) <= kLateScores)) {
-          scores_.ScaleRow(r + x, computed, s, s);
-          scale[x] = 1;
-          if constexpr (kMoments) sums[x] = {};
-        }
-        const BlockOfScores<T> scores = {computed, top[x], scale[x], sums[kMoments ? x : 0]};
-        state.visible += visible[x];
-        if (call_.dropout == 0) {
-          scratch_.factor[x] = JoinBlock<P, kEntropy, kMoments>(s, scores, state);  // pass 3
-        } else {
-          scratch_.factor[x] = JoinBlock<FmaProducts<T>, kEntropy, kMoments>(s, scores, state);
-          ApplyDropout<T>(dropout_, head_, scores_.BlockOf(r + x, scores_.PlaceOf(r + x), block, first, computed), s);
-          P::RoundWeights(computed, s);
-        }
-      }
-      values.Add(strip, masked);  // pass 4
+      scores_.Score(strip, first, scores_.ScalesLate());      // pass 1
+      values.Add(strip, Weigh(strip, block, first, states));  // passes 2, 3 and 4
     }
+  }
+
+  // Passes 2 and 3 for the scores of a strip. Returns whether some row does not see some key that another needs.
+  HWY_INLINE bool Weigh(const Strip& strip, Range block, std::int64_t first, const States<T>& states) {
+    const auto& [r, rows, needed, tile] = strip;
+    const Range computed = scores_.ComputedOf(needed);
+    const bool late = scores_.ScalesLate();
+    bool masked = false;
+    std::int64_t visible[P::kStripRows];
+    T top[P::kStripRows], scale[P::kStripRows];
+    ScoreSums<T> sums[kMoments ? P::kStripRows : 1];
+    RowPlace place = scores_.PlaceOf(r);
+    for (std::int64_t x = 0; x < rows; ++x, ++place) {
+      T* const s = scratch_.s + x * scratch_.lds;
+      scale[x] = late ? scratch_.scale[r + x] : T{1};
+      if (late && !(scale[x] > 0 && scale[x] < static_cast<T>(INFINITY))) {  // the largest must stay so
+        scores_.ScaleRow(r + x, computed, s, s);
+        scale[x] = 1;
+      }
+      const RowBlock row = scores_.BlockOf(r + x, place, block, first, computed);
+      visible[x] = scores_.Mask(row, s);  // pass 2
+      // The maximum has latency: all rows first.
+      const std::int64_t seen = row.seen.end - row.seen.begin, round = 2 * scratch_.lanes;
+      if constexpr (kMoments) sums[x] = {};
+      if (kMoments && visible[x] == seen && row.seen.begin % round == 0 && seen > 0 && seen % round == 0) {
+        top[x] = MaxAndSums(s, row.seen, sums[kMoments ? x : 0]) * scale[x];
+      } else {
+        top[x] = MaxOfBlock(s, computed) * scale[x];
+      }
+      masked = masked || visible[x] < needed.end - needed.begin;
+    }
+    for (std::int64_t x = 0; x < rows; ++x) {
+      T* const s = scratch_.s + x * scratch_.lds;
+      RowState<T>& state = states.rows[r + x];
+      if (P::kLateScale && scale[x] != 1 && !(std::abs(top[x]) <= kLateScores)) {
+        scores_.ScaleRow(r + x, computed, s, s);
+        scale[x] = 1;
+        if constexpr (kMoments) sums[x] = {};
+      }
+      const BlockOfScores<T> scores = {computed, top[x], scale[x], sums[kMoments ? x : 0]};
+      state.visible += visible[x];
+      if (call_.dropout == 0) {
+        scratch_.factor[x] = JoinBlock<P, kEntropy, kMoments>(s, scores, state);  // pass 3
+      } else {
+        scratch_.factor[x] = JoinBlock<FmaProducts<T>, kEntropy, kMoments>(s, scores, state);
+        ApplyDropout<T>(dropout_, head_, scores_.BlockOf(r + x, scores_.PlaceOf(r + x), block, first, computed), s);
+        P::RoundWeights(computed, s);
+      }
+    }
+    return masked;
   }
 
   // The weights, once m and l are known: passes 1 and 2 again, p = 2^(s − m)/l, dropout.
@@ -180,7 +268,8 @@ class ForwardTaskRunner {
       for (std::int64_t r = 0; r < rows_; r += P::kStripRows) {
         const Strip strip = scores_.StripOf(r, block, j);
         if (strip.needed.empty()) continue;
-        const Range computed = scores_.Score(strip, j);
+        scores_.Score(strip, j);
+        const Range computed = scores_.ComputedOf(strip.needed);
         for (std::int64_t x = 0; x < strip.rows; ++x) {
           const RowBlock row = scores_.BlockOf(r + x, scores_.PlaceOf(r + x), block, j, computed);
           if (!row.seen.empty()) visit(row, r + x, scratch_.s + x * scratch_.lds);
@@ -243,17 +332,36 @@ class ForwardTaskRunner {
   bool finishing_ = false;  // one block has all the keys: rows are written with it
 };
 
-template <class P>
-void RunForward(const ForwardCall& call, const ForwardTask& task, std::byte* workspace) {
+// Calls f with a null pointer to the runner that keeps what the call needs.
+template <class P, class F>
+void WithRunner(const ForwardCall& call, const F& f) {
   P::Begin();
   if (call.keeps_moments) {
-    ForwardTaskRunner<P, true, true>(call, task, workspace).Run();
+    f(static_cast<ForwardTaskRunner<P, true, true>*>(nullptr));
   } else if (call.keeps_entropy) {
-    ForwardTaskRunner<P, true, false>(call, task, workspace).Run();
+    f(static_cast<ForwardTaskRunner<P, true, false>*>(nullptr));
   } else {
-    ForwardTaskRunner<P, false, false>(call, task, workspace).Run();
+    f(static_cast<ForwardTaskRunner<P, false, false>*>(nullptr));
   }
   P::End();
+}
+
+template <class P>
+void RunForward(const ForwardCall& call, const ForwardTask& task, std::byte* workspace) {
+  WithRunner<P>(call, [&]<class Runner>(Runner*) { Runner(call, task, workspace).Run(); });
+}
+
+template <class P>
+void RunTogether(const ForwardCall& call, std::span<const ForwardTask> tasks, std::byte* workspace) {
+  WithRunner<P>(call, [&]<class Runner>(Runner*) {
+    const std::int64_t bytes = Scratch<P>(call, nullptr).bytes;
+    std::optional<Runner> runners[kHeadsTogether];
+    Runner* all[kHeadsTogether];
+    for (std::size_t i = 0; i < tasks.size(); ++i) {
+      all[i] = &runners[i].emplace(call, tasks[i], workspace + static_cast<std::int64_t>(i) * bytes);
+    }
+    Runner::RunTogether({all, tasks.size()});
+  });
 }
 
 template <class P>
@@ -286,6 +394,7 @@ ForwardKernel MakeForwardKernel() {
     return PartialBytes<typename P::T>(rows, Scratch<P>(call, nullptr).ldv);
   };
   kernel.run = &RunForward<P>;
+  if constexpr (P::kStreams) kernel.run_together = &RunTogether<P>;
   kernel.finish_split = &FinishSplit<P>;
   kernel.scores = &RunScores<P>;
   kernel.key_sums_bytes = &KeySumsRunner<P>::WorkspaceBytes;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "core/call.h"
 #include "plan/tiles.h"
@@ -70,15 +71,12 @@ struct ForwardHead {
 };
 
 // Rows [row_begin, row_end) over chunks [chunk_begin, chunk_end). With `partial` set, the running state is written
-// there instead of the outputs, for finish_split(); a task may then take only `keys` of its chunk, the first of them
-// or, if it resumes, those that follow what `partial` holds.
+// there instead of the outputs, for finish_split().
 struct ForwardTask {
   const ForwardHead* head = nullptr;
   std::int64_t row_begin = 0, row_end = 0;
   std::int64_t chunk_begin = 0, chunk_end = 0;
   void* partial = nullptr;
-  std::int64_t key_begin = 0, key_end = INT64_MAX;  // multiples of key_block
-  bool resumes = false;
 };
 
 // Rows [row_begin, row_end), whose m and norm are known, against the block of keys from key_begin on. Writes the
@@ -89,11 +87,16 @@ struct KeySumsTask {
   std::int64_t key_begin = 0;  // a multiple of key_block
 };
 
+constexpr std::int64_t kHeadsTogether = 8;
+
 // The kernel's entry points for one accumulation type on one SIMD target.
 struct ForwardKernel {
   std::int64_t (*workspace_bytes)(const ForwardCall&) = nullptr;                        // one thread's scratch
   std::int64_t (*partial_bytes)(const ForwardCall&, std::int64_t rows) = nullptr;       // one chunk's state
   void (*run)(const ForwardCall&, const ForwardTask&, std::byte* workspace) = nullptr;  // workspace aligned to 64 bytes
+  // Up to kHeadsTogether tasks, each of the same chunk, with a strip of rows and `partial`. They go over the keys a few
+  // at a time, one head after the other. A workspace for each.
+  void (*run_together)(const ForwardCall&, std::span<const ForwardTask>, std::byte* workspace) = nullptr;
   // Merges the states of chunks [0, chunks), `stride` bytes apart from task.partial on, and writes the outputs.
   void (*finish_split)(const ForwardCall&, const ForwardTask&, std::int64_t chunks, std::int64_t stride,
                        std::byte* workspace) = nullptr;

@@ -74,7 +74,8 @@ class KeySumsRunner {
       const std::int64_t sum = (row_begin + r - task_.row_begin) / P::kStripRows / short_strips_;
       if (sum != short_sum_) Flush();
       short_sum_ = sum;
-      const Range computed = scores.Score(strip, block_.begin);
+      scores.Score(strip, block_.begin);
+      const Range computed = scores.ComputedOf(strip.needed);
       T m[P::kStripRows], norm[P::kStripRows];
       RowPlace place = scores.PlaceOf(r);
       for (std::int64_t x = 0; x < strip.rows; ++x, ++place) {

@@ -243,12 +243,12 @@ void plan_forward(const Problem& p, const Planning& planning, Plan& plan) {
   const std::int64_t chunks = std::max<std::int64_t>(hwy::DivCeil(extent.keys, tiles.key_chunk), 1);
   const bool can_split = chunks > 1 && !p.outputs.weights.given();
   // The heads of a key side by side, and so few rows that k and v are read in place.
-  const bool side_by_side =
-      extent.rows <= kStreamedRows && p.kv_heads > 1 && std::abs(p.k.strides[1]) < std::abs(p.k.strides[2]);
+  const bool side_by_side = part.kernel.run_together != nullptr && extent.rows <= kStreamedRows && p.kv_heads > 1 &&
+                            std::abs(p.k.strides[1]) < std::abs(p.k.strides[2]);
   part.split_keys = can_split && planning.forced.split_keys.value_or(
                                      side_by_side || (threads > 1 && row_tasks < kTasksPerThread * threads));
   if (part.split_keys && side_by_side) {
-    part.heads_together = std::max<std::int64_t>(row_tasks * chunks / (kTasksPerThread * threads), 1);
+    part.heads_together = std::clamp<std::int64_t>(row_tasks * chunks / (kTasksPerThread * threads), 1, kHeadsTogether);
     because("keys split into ", chunks, " chunks, ", part.heads_together,
             " heads at a time: those of a key lie side by side");
   } else if (part.split_keys) {
@@ -257,7 +257,7 @@ void plan_forward(const Problem& p, const Planning& planning, Plan& plan) {
   }
   part.tasks = part.split_keys ? row_tasks * chunks : row_tasks;
   part.threads = static_cast<int>(std::min<std::int64_t>(threads, part.tasks));
-  part.thread_bytes = part.kernel.workspace_bytes(part.call);
+  part.thread_bytes = part.kernel.workspace_bytes(part.call) * part.heads_together;
   std::int64_t bytes = part.thread_bytes * part.threads + HeadRows::bytes(part.call, part.heads);
   if (part.split_keys) bytes += part.tasks * part.kernel.partial_bytes(part.call, tiles.row_block);
   if (p.outputs.key_sums.given()) bytes += choose_key_tasks(extent, threads, part);

@@ -21,7 +21,7 @@ struct ForwardPlan : PlannedCall {
   const UnitKernels* unit = nullptr;  // the matrix unit, if one multiplies
   bool has_rows = false;              // else there is nothing to run
   bool split_keys = false;            // chunks of keys become separate tasks, merged in order
-  std::int64_t heads_together = 1;    // head groups that such a task takes block by block
+  std::int64_t heads_together = 1;    // head groups whose keys such a task reads side by side
   bool uneven_rows = false;           // later rows see more keys
   int threads = 1;
   std::int64_t tasks = 1;

@@ -207,7 +207,8 @@ struct DotProducts : PairProducts<HardwareRounding, 1> {
   static HWY_INLINE void Multiply(const Product<float, Pair, Pair>& product, std::ptrdiff_t columns) {
     MultiplyColumns<kInto>(product, columns);
   }
-  static HWY_INLINE void Stream(const PairsInPlace& product) { StreamedPairSum(product); }
+  static HWY_INLINE void Stream(const PairsInPlace& product, Range steps) { StreamedPairSum(product, steps); }
+  static HWY_INLINE void OrderStreamed(const PairsInPlace& product) { OrderPairColumns(product); }
 };
 #endif
 

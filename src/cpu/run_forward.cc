@@ -59,20 +59,9 @@ class ForwardRun {
     return std::max<std::int64_t>(hwy::DivCeil(call_.sequences.entry(t.entry).k_len, call_.tiles.key_chunk), 1);
   }
 
-  struct Keys {
-    std::int64_t begin, end;
-    bool resumes;
-  };
-  void run_keys(const RowTask& t, std::int64_t chunk, const Keys& keys, void* partial) const {
-    const ForwardHead head = head_of(call_, t.entry, t.kv_head);
-    plan_.kernel.run(call_,
-                     {&head, t.row_begin, t.row_end, chunk, chunk + 1, partial, keys.begin, keys.end, keys.resumes},
-                     thread_workspace(plan_.thread_bytes));
-  }
-
   // Every (rows, chunk) is a separate task; the states of a row's chunks are merged in order once all are done. Where
-  // the heads of a key lie side by side and are read in place, a task takes several heads together, block by block:
-  // read head by head, memory would deliver twice as much, as what is fetched ahead belongs to the next head.
+  // the heads of a key lie side by side and are read in place, a task takes several heads together: read head by head,
+  // memory would deliver twice as much, as what is fetched ahead belongs to the next head.
   void run_chunks() const {
     const std::int64_t stride = plan_.kernel.partial_bytes(call_, call_.tiles.row_block);
     std::vector<std::int64_t> first = {0};  // where a row task's partial results begin
@@ -84,18 +73,23 @@ class ForwardRun {
     std::vector<std::byte> partials(static_cast<std::size_t>(first.back() * stride));
     const auto partial = [&](std::int64_t i) { return partials.data() + i * stride; };
     const std::int64_t count = std::ssize(tasks_), together = std::min(plan_.heads_together, count);
-    const std::int64_t groups = hwy::DivCeil(count, together), block = call_.tiles.key_block;
+    const std::int64_t groups = hwy::DivCeil(count, together);
     parallel_tasks(most * groups, plan_.threads, [&](std::int64_t i) {
       const std::int64_t c = i / groups, begin = i % groups * together, end = std::min(begin + together, count);
-      const std::int64_t step = together > 1 ? block : call_.tiles.key_chunk;
-      const std::int64_t from = c * call_.tiles.key_chunk;
-      for (std::int64_t j = from; j < from + call_.tiles.key_chunk; j += step) {
-        for (std::int64_t t = begin; t < end; ++t) {
-          const auto at = static_cast<std::size_t>(t);
-          if (c >= chunks_of(tasks_[at]) || (j > from && j >= call_.sequences.entry(tasks_[at].entry).k_len)) continue;
-          run_keys(tasks_[at], c, {j, j + step, j > from}, partial(first[at] + c));
-        }
+      ForwardHead heads[kHeadsTogether];
+      ForwardTask parts[kHeadsTogether];
+      std::size_t found = 0;
+      for (std::int64_t x = begin; x < end; ++x) {
+        const RowTask& t = tasks_[static_cast<std::size_t>(x)];
+        if (c >= chunks_of(t)) continue;
+        heads[found] = head_of(call_, t.entry, t.kv_head);
+        parts[found] = {
+            &heads[found], t.row_begin, t.row_end, c, c + 1, partial(first[static_cast<std::size_t>(x)] + c)};
+        ++found;
       }
+      std::byte* const workspace = thread_workspace(plan_.thread_bytes);
+      if (found == 1) plan_.kernel.run(call_, parts[0], workspace);
+      if (found > 1) plan_.kernel.run_together(call_, {parts, found}, workspace);
     });
     parallel_tasks(std::ssize(tasks_), plan_.threads, [&](std::int64_t i) {
       const RowTask& t = tasks_[static_cast<std::size_t>(i)];

@@ -96,7 +96,7 @@ class ScoreRows {
 
   // Scores of a strip against the panels that cover what it needs, packed when the first strip needs them. `late`: if P
   // can leave them to be scaled, it does.
-  Range Score(const Strip& strip, std::int64_t first, bool late = false) const {
+  void Score(const Strip& strip, std::int64_t first, bool late = false) const {
     const auto& [r, rows, needed, tile] = strip;
     const std::int64_t width = scratch_.panel, steps = P::Steps(call_.d_k);
     const Range panels = {needed.begin / width, hwy::DivCeil(needed.end, width)};
@@ -133,7 +133,12 @@ class ScoreRows {
         }
       }
     }
-    return {panels.begin * width, RoundUp(P::ElementsIn(P::Steps(needed.end)), 2 * scratch_.lanes)};
+  }
+
+  // The scores that those of `needed` are among: whole panels, or as much of the last as is needed.
+  Range ComputedOf(Range needed) const {
+    return {needed.begin / scratch_.panel * scratch_.panel,
+            RoundUp(P::ElementsIn(P::Steps(needed.end)), 2 * scratch_.lanes)};
   }
 
   RowBlock BlockOf(std::int64_t r, const RowPlace& place, Range block, std::int64_t first, Range computed) const {

@@ -50,19 +50,19 @@ class ValueSums {
 
   // The weights of a strip times v, `masked` if some row does not see some key that another needs.
   HWY_INLINE void Add(const Strip& strip, bool masked) {
+    if (Streams(strip, masked)) {
+      BeginStream();
+      Stream(strip, strip.needed);
+      return EndStream(strip);
+    }
     if constexpr (!P::kPairs) {
       const T* const v = AlignedValues();
-      const bool few = strip.needed.end - strip.needed.begin <= kKeysNotWorthPacking;
-      if (!masked && CanStream() && (v == nullptr || !few)) return Stream(strip);
       if (masked && v != nullptr && !checked_) {
         finite_ = AllFinite(v + block_.keys.begin * scratch_.ldv, Keys(), scratch_.ldv, scratch_.ldv);
         checked_ = true;
       }
       if (v != nullptr && (finite_ || !masked)) return Sum(strip, v + block_.keys.begin * scratch_.ldv);
     } else {
-      if constexpr (P::kStreams) {
-        if (!masked && CanStream() && call_.d_v % 32 == 0) return Stream(strip);
-      }
       // Whole steps take in keys that no row sees.
       const Range steps = P::StepsOf(strip.needed);
       masked = masked || 2 * steps.begin < strip.needed.begin || 2 * steps.end > strip.needed.end;
@@ -70,6 +70,45 @@ class ValueSums {
     Pack();
     if (finite_ || !masked) return Sum(strip, scratch_.v);
     SumCarefully(strip);
+  }
+
+  // Whether the strip, the only one of its task, reads v in place, where packing would cost more than it saves. Then
+  // its sums are those of BeginStream(), Stream() for all of the keys that it needs, in order, and EndStream().
+  bool Streams(const Strip& strip, bool masked) const {
+    const bool alone = task_.row_end - task_.row_begin <= kRowTile;
+    if (!P::kStreams || masked || !alone || head_.v.column_stride != 1 || call_.d_v != scratch_.ldv) return false;
+    if constexpr (P::kPairs) return call_.d_v % 32 == 0;
+    return AlignedValues() == nullptr || strip.needed.end - strip.needed.begin > kKeysNotWorthPacking;
+  }
+
+  void BeginStream() { std::fill_n(StreamedSums(), (kRowTile + 1) * scratch_.ldv, T{0}); }
+
+  // The weights of some keys, an even number unless they are the last, times v.
+  void Stream(const Strip& strip, Range keys) {
+    if constexpr (P::kPairs) {
+      if constexpr (P::kStreams) P::Stream(StreamedPairs(strip), {keys.begin / 2, (keys.end + 1) / 2});
+    } else {
+      WithType<T>(call_.dtype, [&](auto* type) { StreamedSum(StreamedProduct(strip, keys, type), scratch_.ldv); });
+    }
+  }
+
+  void EndStream(const Strip& strip) {
+    const hn::ScalableTag<T> d;
+    if constexpr (P::kPairs) {
+      if constexpr (P::kStreams) P::OrderStreamed(StreamedPairs(strip));
+    } else {
+      WithType<T>(call_.dtype,
+                  [&](auto* type) { OrderColumns(StreamedProduct(strip, strip.needed, type), scratch_.ldv); });
+    }
+    if (block_.finishing) FinishRows(strip);
+    const T* const sum = StreamedSums();
+    for (std::int64_t x = 0; x < strip.rows; ++x) {
+      T* const o = block_.states.o + x * scratch_.ldv;
+      for (std::int64_t c = 0; c < scratch_.ldv; c += scratch_.lanes) {
+        Join(hn::Load(d, sum + x * scratch_.ldv + c), scratch_.factor[x], o + c);
+      }
+      if (block_.finishing) WriteRow(strip, x, o);
+    }
   }
 
   // Rows that see nothing.
@@ -108,11 +147,6 @@ class ValueSums {
     return static_cast<T*>(head_.out.data) + (task_.row_begin + r) * head_.out.row_stride;
   }
 
-  // If there is only one tile of rows, v is used once: packing it would cost more than it saves.
-  bool CanStream() const {
-    return task_.row_end - task_.row_begin <= kRowTile && head_.v.column_stride == 1 && call_.d_v == scratch_.ldv;
-  }
-
   // Finishes the rows of a strip: their factors become what their sums must be multiplied by.
   void FinishRows(const Strip& strip) {
     const bool reports = Reports(head_);
@@ -137,48 +171,32 @@ class ValueSums {
               o);
   }
 
-  // For the only rows of a task, which read v in place.
-  void Stream(const Strip& strip) {
-    const hn::ScalableTag<T> d;
-    const int rows = static_cast<int>(strip.rows);
-    const Range needed = strip.needed;
-    T* const sum = reinterpret_cast<T*>(scratch_.v);  // not packed into
-    std::fill_n(sum, (kRowTile + 1) * scratch_.ldv, T{0});
-    if constexpr (P::kPairs) {
-      const PairsInPlace product = {.rows = rows,
-                                    .p = P::Weights(scratch_.s),
-                                    .ldp = scratch_.lds,
-                                    .v = static_cast<const BFloat16*>(head_.v.data) + block_.first * head_.v.row_stride,
-                                    .stride = head_.v.row_stride,
-                                    .keys = needed,
-                                    .sum = sum,
-                                    .ld = scratch_.ldv,
-                                    .columns = scratch_.ldv,
-                                    .zeros = reinterpret_cast<const BFloat16*>(sum + kRowTile * scratch_.ldv)};
-      P::Stream(product);
-    } else {
-      WithType<T>(call_.dtype, [&](auto* type) {
-        using S = std::remove_const_t<std::remove_pointer_t<decltype(type)>>;
-        const auto* const v = static_cast<const S*>(head_.v.data) + (block_.first + needed.begin) * head_.v.row_stride;
-        const Product<T, S> product = {.rows = rows,
-                                       .a = scratch_.s + needed.begin,
-                                       .lda = scratch_.lds,
-                                       .b = v,
-                                       .layout = {head_.v.row_stride},
-                                       .k = needed.end - needed.begin,
-                                       .c = sum,
-                                       .ldc = scratch_.ldv};
-        StreamedSum(product, scratch_.ldv);
-      });
-    }
-    if (block_.finishing) FinishRows(strip);
-    for (std::int64_t x = 0; x < rows; ++x) {
-      T* const o = block_.states.o + x * scratch_.ldv;
-      for (std::int64_t c = 0; c < scratch_.ldv; c += scratch_.lanes) {
-        Join(hn::Load(d, sum + x * scratch_.ldv + c), scratch_.factor[x], o + c);
-      }
-      if (block_.finishing) WriteRow(strip, x, o);
-    }
+  // (kRowTile + 1, ldv) sums of weights times v in place, the last row zeros: v is not packed then.
+  T* StreamedSums() const { return reinterpret_cast<T*>(scratch_.v); }
+
+  PairsInPlace StreamedPairs(const Strip& strip) const {
+    const auto* const v = static_cast<const BFloat16*>(head_.v.data) + block_.first * head_.v.row_stride;
+    return {.rows = static_cast<int>(strip.rows),
+            .p = P::Weights(scratch_.s),
+            .ldp = scratch_.lds,
+            .v = v,
+            .stride = head_.v.row_stride,
+            .keys = strip.needed,
+            .sum = StreamedSums(),
+            .ld = scratch_.ldv,
+            .columns = scratch_.ldv,
+            .zeros = reinterpret_cast<const BFloat16*>(StreamedSums() + kRowTile * scratch_.ldv)};
+  }
+  template <class S>
+  Product<T, S> StreamedProduct(const Strip& strip, Range keys, const S*) const {
+    return {.rows = static_cast<int>(strip.rows),
+            .a = scratch_.s + keys.begin,
+            .lda = scratch_.lds,
+            .b = static_cast<const S*>(head_.v.data) + (block_.first + keys.begin) * head_.v.row_stride,
+            .layout = {head_.v.row_stride},
+            .k = keys.end - keys.begin,
+            .c = StreamedSums(),
+            .ldc = scratch_.ldv};
   }
 
   // The weights in `s` of the keys that a tile of rows sees, times v, which holds the block's from steps_.begin on.
