@@ -40,7 +40,8 @@ wheel: build  ## build the Python wheel into build/wheel
 docs:  ## build the documentation site into build/docs/site
 	@SETUP=$(SETUP) scripts/python.sh docs
 
-lab: build  ## build, then run the lab: measure what the scaling does and write a report
+lab: build/build.ninja  ## build the lab, then run it: measure what the scaling does and write a report
+	@cmake --build build --target keel_program keel_lab_program -j $(JOBS)
 	@build/bin/keel lab
 
 playground: build  ## build, then write attention to play with, one page, into build/playground

@@ -60,6 +60,11 @@ struct FmaProducts {
   static HWY_INLINE void Multiply(const Product<T>& product, std::ptrdiff_t columns) {
     MultiplyColumns<kInto>(product, columns);
   }
+  // The same for columns of one panel of kᵀ, which a tile is as wide as.
+  template <Into kInto>
+  static HWY_INLINE void MultiplyPanel(const Product<T>& product, std::ptrdiff_t columns) {
+    MultiplyMatrices<kInto, false>(product, columns / ColumnGranule());
+  }
   // Calls f(c, width) for some columns after the other: those of B that stay in the first-level cache for all rows.
   template <class F>
   static HWY_INLINE void ForColumns(std::ptrdiff_t columns, const F& f) {
@@ -187,6 +192,10 @@ struct DotProducts : PairProducts<HardwareRounding, 1> {
   template <Into kInto>
   static HWY_INLINE void Multiply(const Product<float, Pair, Pair>& product, std::ptrdiff_t columns) {
     MultiplyColumns<kInto>(product, columns);
+  }
+  template <Into kInto>
+  static HWY_INLINE void MultiplyPanel(const Product<float, Pair, Pair>& product, std::ptrdiff_t columns) {
+    MultiplyMatrices<kInto, false>(product, columns / ColumnGranule());
   }
   static HWY_INLINE void Stream(const PairsInPlace& product) { StreamedPairSum(product); }
 };

@@ -98,7 +98,9 @@ class ScoreRows {
   // can leave them to be scaled, it does.
   Range Score(const Strip& strip, std::int64_t first, bool late = false) const {
     const auto& [r, rows, needed, tile] = strip;
-    const std::int64_t width = scratch_.panel, steps = P::Steps(call_.d_k);
+    // Not scratch_.panel and its like: as constants they make shifts of the divisions per tile.
+    const auto lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
+    const std::int64_t width = P::PanelKeys(), steps = P::Steps(call_.d_k);
     const Range panels = {needed.begin / width, hwy::DivCeil(needed.end, width)};
     std::int64_t panel = panels.begin;
     if constexpr (P::kStreams) {
@@ -125,15 +127,15 @@ class ScoreRows {
                                      .alpha = scratch_.scale + r + x,
                                      .c = scratch_.s + x * scratch_.lds + panel * width,
                                      .ldc = scratch_.lds};
-        const std::int64_t columns = RoundUp(seen.end - panel * width, scratch_.granule);
+        const std::int64_t columns = RoundUp(seen.end - panel * width, P::ColumnGranule());
         if (P::kLateScale && late) {
-          P::template Multiply<Into::kSet>(scores, columns);
+          P::template MultiplyPanel<Into::kSet>(scores, columns);
         } else {
-          P::template Multiply<P::kScores>(scores, columns);
+          P::template MultiplyPanel<P::kScores>(scores, columns);
         }
       }
     }
-    return {panels.begin * width, RoundUp(P::ElementsIn(P::Steps(needed.end)), 2 * scratch_.lanes)};
+    return {panels.begin * width, RoundUp(P::ElementsIn(P::Steps(needed.end)), 2 * lanes)};
   }
 
   RowBlock BlockOf(std::int64_t r, const RowPlace& place, Range block, std::int64_t first, Range computed) const {

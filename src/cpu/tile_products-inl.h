@@ -82,6 +82,10 @@ struct TileProducts : PairProducts<typename Tiles::Rounding, 16> {
     }
     if constexpr (kInto == Into::kScale) ScaleRows(x, columns, /*ones=*/true);
   }
+  template <Into kInto>
+  static void MultiplyPanel(const Product<float, Pair, Pair>& x, std::ptrdiff_t columns) {
+    Multiply<kInto>(x, columns);
+  }
 
  private:
   // Rows of C times alpha, those with an alpha of 1 too if `ones`.

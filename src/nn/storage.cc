@@ -11,7 +11,7 @@ namespace keel::nn {
 namespace {
 
 constexpr std::align_val_t kAlignment{64};
-constexpr std::size_t kSmall = 1 << 16;           // below this the allocator is fast enough
+constexpr std::size_t kSmall = 1 << 10;           // below this the allocator is fast enough
 constexpr std::size_t kLargestIdle = 1ull << 30;  // total kept for later
 
 struct Pool {
