@@ -128,6 +128,18 @@ TEST(Verdicts, ImmediatelyIsJudgedAsOneHotIs) {
   EXPECT_EQ(verdict("000-immediately", m), "undecided");
 }
 
+TEST(Verdicts, ADivisionThatSavesTimeCostsNothing) {
+  const auto of = [](Measurement at_256) {  // unscaled, weights too small for the CPU's fast way take time there
+    return verdict("001-negligible", {{"scores.scaled_to_dot.d16.n256", about(1, 0.01)},
+                                      {"scores.scaled_to_dot.d64.n256", about(1, 0.01)},
+                                      {"scores.scaled_to_dot.d256.n256", at_256}});
+  };
+  EXPECT_EQ(of(about(0.5, 0.01)), "holds");
+  EXPECT_EQ(of(about(1.1, 0.01)), "holds");
+  EXPECT_EQ(of(about(1.4, 0.01)), "holds if d = 16 or 64");
+  EXPECT_THAT(of(about(1.25, 0.1)), HasSubstr("undecided"));
+}
+
 TEST(Verdicts, StopsIsJudgedOnASaturatedBlock) {
   const auto of = [](double reached, Measurement accuracy, Measurement saturated) {
     return verdict("000-stops", {{"ablation.saturated.accuracy", accuracy},
