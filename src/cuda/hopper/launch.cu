@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <array>
 #include <map>
 #include <mutex>
 
+#include "cuda/hopper/early.cuh"
 #include "cuda/hopper/kernels.cuh"
 #include "cuda/hopper/launch.h"
 #include "cuda/hopper/tensor_map.cuh"
@@ -179,23 +179,6 @@ Kernel kernel_of_choice(const Choice& choice) {
   }
 }
 
-// Launches a kernel that waits by itself for the one before: its CTAs start while that one ends. In a graph it begins
-// when the counters are cleared, as usual.
-cudaError_t launch_early(const Kernel& kernel, unsigned grid, int threads, std::array<void*, 2> arguments,
-                         bool captured, cudaStream_t stream) {
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = grid;
-  config.blockDim = static_cast<unsigned>(threads);
-  config.dynamicSmemBytes = static_cast<std::size_t>(kernel.shared_bytes);
-  config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = captured ? 0 : 1;
-  return cudaLaunchKernelExC(&config, kernel.function, arguments.data());
-}
-
 }  // namespace
 
 std::int64_t forward_workspace(const ForwardWork& w) {
@@ -257,8 +240,9 @@ const char* launch_forward(const ForwardWork& w, void* workspace, cudaStream_t s
     return cudaGetErrorString(e);
   }
   const auto grid = static_cast<unsigned>(std::min<std::int64_t>(tiles, w.processors));
+  void* arguments[] = {&maps, &a};
   if (const cudaError_t e =
-          launch_early(kernel, grid, w.choice.shape.threads(), {&maps, &a}, counters == workspace, stream)) {
+          launch_early(kernel.function, dim3(grid), w.choice.shape.threads(), kernel.shared_bytes, arguments, stream)) {
     return cudaGetErrorString(e);
   }
   if (w.cut.chunk > 0) {
