@@ -77,6 +77,7 @@ class DqSender {
     for (int round = 0;; ++round) {
       const KeyTile& tile = task_of(shared_.loads, round);
       if (tile.entry < 0) break;
+      __syncwarp();                                               // all lanes have read the last round's tile
       if (one_) arrive(shared_address(&shared_.loads.kv_empty));  // of the last round
       for (int g = 0; g < group; ++g) {
         const std::int64_t head = std::int64_t{tile.batch} * a_.call.forward.q_heads + tile.head * group + g;

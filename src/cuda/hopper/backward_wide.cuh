@@ -65,6 +65,7 @@ KEEL_DEVICE void order_dq(Shared& shared, const BackwardArguments& a) {
   for (int round = 0;; ++round) {
     const KeyTile& tile = task_of(shared.loads, round);
     if (tile.entry < 0) break;
+    __syncwarp();                                             // all lanes have read the last round's tile
     if (one) arrive(shared_address(&shared.loads.kv_empty));  // of the last round
     for (int g = 0; g < static_cast<int>(a.call.forward.group); ++g) {
       for (int m = tile.block_end - 1; m >= tile.block_begin; --m, ++step) {

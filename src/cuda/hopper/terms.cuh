@@ -67,7 +67,7 @@ class TermWeights {
     if (f_.alibi) x = fmaf(-slope_, static_cast<float>(abs(row + tile_.diagonal - key)), x);
     const float p = ptx::exp2_fast(x - lse_log2);
     const bool kept = !(f_.dropout > 0) || keeps(row, key);
-    s = visible && kept ? p : 0.0f;
+    s = !visible ? 0.0f : kept ? p : 0.0f * p;  // a product: NaN stays NaN
     return !visible ? kHiddenMark : kept ? p * slope : -p * slope;
   }
 
