@@ -209,6 +209,16 @@ void add_large(List& list) {
   list.add(sized("large_wide_heads", DType::f32, {1, 1, 1, 100, 260, 256, 200}));
 }
 
+// Few rows, all NaN: dropout keeps no weight of some keys, and 0 · NaN is NaN.
+void add_dropped(List& list) {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    for (const std::int64_t d : {64, 200}) {
+      list.add(sized("dropped_weights_of_nan_rows_d" + std::to_string(d), dtype, {1, 2, 1, 2, 70, d, d}),
+               [](Case& c) { c.values = Values::nan_visible, c.dropout = 0.7, c.dropout_seed = 5; });
+    }
+  }
+}
+
 std::vector<Case> make_table() {
   List list;
   add_sizes(list);
@@ -219,6 +229,9 @@ std::vector<Case> make_table() {
   add_large(list);
   std::vector<Case> cases = list.take();
   for (Case& c : all_pairs()) cases.push_back(std::move(c));
+  List last;
+  add_dropped(last);
+  for (Case& c : last.take()) cases.push_back(std::move(c));
   return cases;
 }
 
