@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::int64_t kRowGranule = 12;     // two register tiles of rows; a matrix unit has its own
 constexpr std::int64_t kMaxRows = 768;       // beyond that packing is one percent of the work
+constexpr std::int64_t kMaxUnitRows = 1024;  // a matrix unit leaves packing a larger share
 constexpr std::int64_t kMinRows = 96;        // below that packing shows
 constexpr std::int64_t kTasksPerThread = 4;  // enough for uneven tasks to even out
 constexpr std::int64_t kStreamedRows = 6;    // up to so many, k and v are read in place
@@ -49,8 +50,9 @@ std::int64_t within_tiles(const Problem& p, std::int64_t key_block) {
 
 // Rows per task: many, as they share the packing of keys, but few enough for no thread to go idle. They need not fit
 // into a cache: between two blocks of keys a strip's q and o have time to come from memory.
-std::int64_t choose_row_block(std::int64_t rows, std::int64_t heads, std::int64_t granule, int threads) {
-  std::int64_t block = kMaxRows;
+std::int64_t choose_row_block(std::int64_t rows, std::int64_t heads, std::int64_t most, std::int64_t granule,
+                              int threads) {
+  std::int64_t block = most;
   if (threads > 1) block = std::min(block, std::max(kMinRows, hwy::DivCeil(rows * heads, kTasksPerThread * threads)));
   return RoundUp(std::clamp<std::int64_t>(block, 1, std::max<std::int64_t>(rows, 1)), granule);
 }
@@ -140,12 +142,14 @@ Tiles choose_tiles(const Problem& p, const Planning& planning, const UnitKernels
   const Tiles& forced = planning.forced.tiles;
   const Machine& machine = *planning.resources.machine;
   const std::int64_t item = item_of(p, unit), most = unit != nullptr ? unit->key_block : kKeyBlock;
+  const std::int64_t most_rows = unit != nullptr ? kMaxUnitRows : kMaxRows;
   Tiles tiles;
   tiles.key_block = forced.key_block > 0 ? forced.key_block
                                          : within_tiles(p, choose_key_block((p.d_k + p.d_v) * item, most, machine));
   tiles.key_chunk = RoundUp(forced.key_chunk > 0 ? forced.key_chunk : kKeyChunk, tiles.key_block);
-  tiles.row_block = forced.row_block > 0 ? RoundUp(forced.row_block, granule_of(unit))
-                                         : choose_row_block(extent.rows, extent.heads, granule_of(unit), threads);
+  tiles.row_block = forced.row_block > 0
+                        ? RoundUp(forced.row_block, granule_of(unit))
+                        : choose_row_block(extent.rows, extent.heads, most_rows, granule_of(unit), threads);
   because("blocks of ", tiles.row_block, " rows by ", tiles.key_block, " keys: (", p.d_k, " + ", p.d_v, ") × ", item,
           " bytes per key in a second-level cache of ", machine.l2_bytes / 1024, " KiB");
   return tiles;
@@ -327,7 +331,7 @@ void plan_backward(const BackwardProblem& problem, const Planning& planning, Pla
 
 // Rows per task of a jvp: many, as they share the packing of keys, in whole blocks.
 std::int64_t choose_task_rows(const Extent& extent, std::int64_t row_block, int threads) {
-  const std::int64_t rows = choose_row_block(extent.rows, extent.heads, row_block, threads);
+  const std::int64_t rows = choose_row_block(extent.rows, extent.heads, kMaxRows, row_block, threads);
   return std::max(rows / row_block * row_block, row_block);
 }
 

@@ -110,7 +110,7 @@ class ScoreRows {
       const std::int64_t j = first + panel * width, keys = std::min(width, head_.k_len - j);
       Operand* const packed = scratch_.k + panel * width * steps;
       if (scratch_.packed[panel] == 0) {
-        P::PackPanel(call_.dtype, head_.k, j, keys, call_.d_k, width, packed);
+        P::PackPanel(call_.dtype, head_.k, j, keys, call_.d_k, scratch_.k_layout, packed);
         scratch_.packed[panel] = 1;
       }
       PrefetchDenseTerms(call_, head_, row_begin_ + r, rows, needed, first, panel * width);
@@ -122,7 +122,7 @@ class ScoreRows {
                                      .a = scratch_.q + (r + x) * scratch_.ldq,
                                      .lda = scratch_.ldq,
                                      .b = packed,
-                                     .ldb = width,
+                                     .layout = scratch_.k_layout,
                                      .k = steps,
                                      .alpha = scratch_.scale + r + x,
                                      .c = scratch_.s + x * scratch_.lds + panel * width,

@@ -96,15 +96,16 @@ struct Scratch {
   Operand* q;                  // (row_block, ldq), times scale·log₂e unless they are pairs
   T* scale;                    // (row_block) scale·log₂e
   Operand* q_columns;          // (steps, kRowTile) for few rows
-  Operand* k;                  // (key_block / panel, steps, panel)
-  Operand* v;                  // (steps, ldv)
-  T* s;                        // (kStripRows, lds) scores, then weights
-  T* factor;                   // (kStripRows)
-  T *row_s, *row_o;            // one row of each, with what a product reads and writes beside it
-  Range *keys, *seen;          // (row_block) what a row sees of all keys; with a block mask, of a block of them
-  std::uint8_t* holes;         // (row_block) whether a block mask hides some of `seen`
-  std::uint8_t* packed;        // (panels) which panels of the block hold their keys
-  States<T> total, chunk;      // (row_block)
+  Operand* k;                  // (key_block / panel, steps, panel), a panel in k_layout
+  Operand* v;                  // (steps, ldv), in v_layout
+  Layout k_layout, v_layout;
+  T* s;                    // (kStripRows, lds) scores, then weights
+  T* factor;               // (kStripRows)
+  T *row_s, *row_o;        // one row of each, with what a product reads and writes beside it
+  Range *keys, *seen;      // (row_block) what a row sees of all keys; with a block mask, of a block of them
+  std::uint8_t* holes;     // (row_block) whether a block mask hides some of `seen`
+  std::uint8_t* packed;    // (panels) which panels of the block hold their keys
+  States<T> total, chunk;  // (row_block)
   DenseScratch<T> dense;
   std::int64_t bytes = 0;
 
@@ -120,6 +121,8 @@ struct Scratch {
     const std::int64_t steps = P::Steps(call.d_k), row = P::TileRows(1);
     ldq = RoundUp(steps, lanes) + lanes;
     lds = keys_block + lanes;
+    k_layout = P::PackedLayout(steps, panel);
+    v_layout = P::PackedLayout(P::Steps(keys_block), ldv);
     const auto take = [&]<class U>(U*& pointer, std::int64_t count) {
       pointer = reinterpret_cast<U*>(At(workspace, bytes));
       bytes += AlignUp(count * static_cast<std::int64_t>(sizeof(U)));

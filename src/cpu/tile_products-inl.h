@@ -110,7 +110,7 @@ struct TileProducts : PairProducts<typename Tiles::Rounding, 16> {
       [&]<int... i>(std::integer_sequence<int, i...>) { (f(std::integral_constant<int, i>()), ...); }
       (std::make_integer_sequence<int, MT * NT>());
     };
-    const std::ptrdiff_t lda = x.lda * 4, ldb = x.ldb * 4, ldc = x.ldc * 4;
+    const std::ptrdiff_t lda = x.lda * 4, ldb = x.layout.row * 4, ldc = x.ldc * 4;
     float* const to = x.c + c;
     each([&]<int i>(std::integral_constant<int, i>) {
       if constexpr (kExtends) {
@@ -119,15 +119,15 @@ struct TileProducts : PairProducts<typename Tiles::Rounding, 16> {
         Tiles::template Zero<i>();
       }
     });
-    const Pair *a = x.a, *b = x.b + c;
-    for (std::ptrdiff_t step = 0; step < x.k; step += kTile, a += kTile, b += kTile * x.ldb) {
+    const Pair *a = x.a, *b = x.b + x.layout.At(0, c);
+    for (std::ptrdiff_t step = 0; step < x.k; step += kTile, a += kTile, b += kTile * x.layout.row) {
       Tiles::template Load<4>(a, lda);
       if constexpr (MT == 2) Tiles::template Load<5>(a + kTile * x.lda, lda);
       [&]<int... n>(std::integer_sequence<int, n...>) {
         (
             [&] {
               constexpr int kB = MT == 2 ? 6 + n : 5 + n % 3;
-              Tiles::template Load<kB>(b + n * kTile, ldb);
+              Tiles::template Load<kB>(b + n * x.layout.tile, ldb);
               Tiles::template MultiplyAdd<n, 4, kB>();
               if constexpr (MT == 2) Tiles::template MultiplyAdd<NT + n, 5, kB>();
             }(),

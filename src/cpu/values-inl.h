@@ -90,7 +90,7 @@ class ValueSums {
 
   void Pack() {
     if (packed_) return;
-    finite_ = P::PackValues(call_.dtype, head_.v, block_.keys, block_.first, call_.d_v, scratch_.ldv, scratch_.v);
+    finite_ = P::PackValues(call_.dtype, head_.v, block_.keys, block_.first, call_.d_v, scratch_.v_layout, scratch_.v);
     packed_ = true;
   }
 
@@ -164,7 +164,7 @@ class ValueSums {
                                        .a = scratch_.s + needed.begin,
                                        .lda = scratch_.lds,
                                        .b = v,
-                                       .ldb = head_.v.row_stride,
+                                       .layout = {head_.v.row_stride},
                                        .k = needed.end - needed.begin,
                                        .c = sum,
                                        .ldc = scratch_.ldv};
@@ -187,13 +187,13 @@ class ValueSums {
     ProductOf<P> product;
     product.a = P::Weights(s) + steps.begin;
     product.lda = scratch_.lds;
-    product.b = keys.empty() ? v : v + (steps.begin - steps_.begin) * scratch_.ldv;
-    product.ldb = scratch_.ldv;
+    product.b = keys.empty() ? v : v + (steps.begin - steps_.begin) * scratch_.v_layout.row;
+    product.layout = scratch_.v_layout;
     product.k = steps.end - steps.begin;
     return product;
   }
 
-  // For a strip; v holds the values of the block, rows ldv apart.
+  // For a strip; v holds the values of the block.
   void Sum(const Strip& strip, const Operand* v) {
     if (block_.finishing) FinishRows(strip);
     for (std::int64_t x = 0; x < strip.rows; x += P::kRowTile) {
@@ -224,7 +224,7 @@ class ValueSums {
       Pack();
       for (std::int64_t j = block_.keys.begin; j < block_.keys.end; ++j) {
         if (IsVisible(call_, head_, place.g, place.i, j)) continue;
-        P::HideValue(j - block_.first - P::ElementsIn(steps_.begin), scratch_.ldv, scratch_.v);
+        P::HideValue(j - block_.first - P::ElementsIn(steps_.begin), scratch_.ldv, scratch_.v_layout, scratch_.v);
       }
       T* const o = block_.states.o + (strip.r + x) * scratch_.ldv;
       std::copy_n(scratch_.s + x * scratch_.lds, scratch_.lds, scratch_.row_s);
