@@ -120,6 +120,7 @@ class ForwardTaskRunner {
       bool masked = false;
       std::int64_t visible[P::kStripRows];
       T top[P::kStripRows], scale[P::kStripRows];
+      ScoreSums<T> sums[kMoments ? P::kStripRows : 1];
       RowPlace place = scores_.PlaceOf(r);
       for (std::int64_t x = 0; x < rows; ++x, ++place) {
         T* const s = scratch_.s + x * scratch_.lds;
@@ -129,8 +130,15 @@ class ForwardTaskRunner {
           scale[x] = 1;
         }
         const RowBlock row = scores_.BlockOf(r + x, place, block, first, computed);
-        visible[x] = scores_.Mask(row, s);            // pass 2
-        top[x] = MaxOfBlock(s, computed) * scale[x];  // has latency: all rows first
+        visible[x] = scores_.Mask(row, s);  // pass 2
+        // The maximum has latency: all rows first.
+        const std::int64_t seen = row.seen.end - row.seen.begin, round = 2 * scratch_.lanes;
+        if constexpr (kMoments) sums[x] = {};
+        if (kMoments && visible[x] == seen && row.seen.begin % round == 0 && seen > 0 && seen % round == 0) {
+          top[x] = MaxAndSums(s, row.seen, sums[kMoments ? x : 0]) * scale[x];
+        } else {
+          top[x] = MaxOfBlock(s, computed) * scale[x];
+        }
         masked = masked || visible[x] < needed.end - needed.begin;
       }
       for (std::int64_t x = 0; x < rows; ++x) {
@@ -139,15 +147,10 @@ class ForwardTaskRunner {
         if (P::kLateScale && scale[x] != 1 && !(std::abs(top[x]) <= kLateScores)) {
           scores_.ScaleRow(r + x, computed, s, s);
           scale[x] = 1;
+          if constexpr (kMoments) sums[x] = {};
         }
-        BlockOfScores<T> scores = {computed, visible[x] == call_.tiles.key_block, top[x], scale[x], s};
+        const BlockOfScores<T> scores = {computed, top[x], scale[x], sums[kMoments ? x : 0]};
         state.visible += visible[x];
-        if constexpr (kMoments && P::kLateScale) {
-          if (scale[x] != 1) {
-            scores_.ScaleRow(r + x, computed, s, scratch_.row_s);
-            scores.scaled = scratch_.row_s;
-          }
-        }
         if (call_.dropout == 0) {
           scratch_.factor[x] = JoinBlock<P, kEntropy, kMoments>(s, scores, state);  // pass 3
         } else {
