@@ -32,7 +32,7 @@ HWY_INLINE void WriteStatistics(const ForwardHead& head, std::int64_t g, std::in
   put(head.lse, masked ? -INFINITY : state.l == 0 ? NAN : (static_cast<double>(state.m) + log_l) * kLn2);
   put(head.max_logit, static_cast<double>(max) * kLn2);
   if (head.max_weight.data != nullptr) {  // not from lse, which cannot represent log l next to a score of −1e30
-    const T top = state.l == 0 ? static_cast<T>(NAN) : max == state.m ? T{1} : std::exp2(max - state.m);
+    const T top = state.l == 0 ? static_cast<T>(NAN) : max == state.m ? T{1} : Exp2Scalar(max - state.m);
     put(head.max_weight, masked ? 0.0 : top / state.l);
   }
   if (head.entropy.data != nullptr) {
@@ -77,13 +77,12 @@ HWY_INLINE bool Reports(const ForwardHead& head) {
 template <class T>
 HWY_INLINE T FinishRow(const Call& call, const ForwardHead& head, const RowPlace& place, bool reports,
                        RowState<T>& state) {
-  const T m = state.m;  // without the sink, as is what follows
-  const bool undefined = state.l != state.l && m != static_cast<T>(INFINITY);
+  const bool undefined = state.l != state.l && state.max != static_cast<T>(INFINITY);
   T factor = 1;
   if (head.sinks.data != nullptr && state.visible > 0) factor = JoinSink(SinkOf<T>(call, head, place.g), state);
   const bool masked = state.visible == 0;
   if (reports) {
-    const T max = undefined ? static_cast<T>(NAN) : m;
+    const T max = undefined ? static_cast<T>(NAN) : state.max;
     WriteStatistics(head, place.g, place.i, state, masked ? static_cast<T>(-INFINITY) : max);
     if (head.m.data != nullptr) NoteNorm(head, place, state);
   }

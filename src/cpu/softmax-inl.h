@@ -22,22 +22,28 @@ namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // A row over the keys so far, scores in units of log 2:
-//   m = max s    l = Σ 2^(s−m)    w = Σ 2^(s−m)·(s−m)    visible = the number of keys that masks leave
-// and, over those with scores above kMaskedScore, their number, mean and squares = Σ (s − mean)². What is not requested
-// stays 0.
+//   max = max s    l = Σ 2^(s−m)    w = Σ 2^(s−m)·(s−m)    visible = the number of keys that masks leave
+// relative to a reference m ≥ max; and, over those with scores above kMaskedScore, their number, mean and
+// squares = Σ (s − mean)². What is not requested stays 0.
 template <class T>
 struct RowState {
-  T m, l, w;
+  T m, max, l, w;
   std::int64_t visible;
   double counted, mean, squares;
 };
+
+// How far above its largest score a row's reference is set. While the largest rises no further, no sum moves to another
+// reference: for most rows that is all the time, so that it can be predicted, and weights never exceed 1. Where
+// products take most of the time anyway, 0 keeps differences from the reference exact.
+template <class P>
+constexpr typename P::T kHeadroom = P::kLateScale ? 4 : 0;
 
 template <class T>
 constexpr T kLowScore = static_cast<T>(kMaskedScore* kLog2E);
 
 template <class T>
 HWY_INLINE RowState<T> EmptyState() {
-  return {static_cast<T>(-INFINITY), 0, 0, 0, 0, 0, 0};
+  return {static_cast<T>(-INFINITY), static_cast<T>(-INFINITY), 0, 0, 0, 0, 0, 0};
 }
 
 // Scores of which the number, mean and squares are known join those of the state.
@@ -231,7 +237,7 @@ HWY_INLINE bool JoinSums(const BlockOfScores<T>& block, RowState<T>& state) {
 }
 
 // A block of scores joins the row; s becomes the weights 2^(s − m), as P stores them. Returns the factor for the output
-// so far: 1 unless the maximum rose.
+// so far: 1 unless m rose from what other keys made it.
 // Sums run over kTileVectors accumulators chosen by a key's position in its panel, so that panels without visible keys,
 // computed or not, change no bit.
 template <class P, bool kEntropy, bool kMoments, class T = typename P::T>
@@ -254,7 +260,13 @@ HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, const BlockOfScores<T>& block, RowStat
       AddMoments<P::kLateScale>(s, {computed, top, block.scale}, state);
     }
   }
-  const T factor = top <= state.m ? T{1} : Raise(state, top);  // a NaN raises too, and is sticky
+  T factor = 1;
+  if (!(top <= state.m)) {  // a NaN raises too, and is sticky
+    const bool first = state.m == static_cast<T>(-INFINITY);
+    factor = Raise(state, top + kHeadroom<P>);
+    if (first) factor = 1;  // the output so far is 0
+  }
+  state.max = top <= state.max ? state.max : top;
   const V m = hn::Set(d, state.m);
   [[maybe_unused]] const V scale = hn::Set(d, block.scale);
   V l0 = hn::Zero(d), l1 = l0, l2 = l0, l3 = l0, w0 = l0, w1 = l0;
@@ -298,6 +310,7 @@ HWY_INLINE T JoinSink(T sink, RowState<T>& state) {
 template <class T>
 HWY_INLINE void JoinStates(RowState<T>& state, RowState<T> other, T& state_factor, T& other_factor) {
   const T top = other.m <= state.m || other.l == 0 ? state.m : other.m;
+  if (other.l != 0 && !(other.max <= state.max)) state.max = other.max;
   state_factor = Raise(state, top);
   other_factor = other.l == 0 ? T{0} : Raise(other, top);
   state.l += other.l;
