@@ -127,6 +127,27 @@ TEST(MatrixUnits, RowsDoNotDependOnTheOthers) {
   }
 }
 
+// Nearly all weight is that of one key, first in one block and then, with larger scores, in later ones: sums of weights
+// are little more than 1, and values close to the largest float must not overflow on the way.
+TEST(MatrixUnits, LargeValuesDoNotOverflow) {
+  constexpr std::int64_t rows = 40, keys = 1300, d = 32;
+  const float value = to_float(to_bfloat16(3e38f));
+  for (const double step : {2.5, 3.0, 5.0, 90.0}) {
+    std::vector<BFloat16> q(rows * d), k(keys * d), v(keys * d, to_bfloat16(value)), out(rows * d);
+    for (std::int64_t i = 0; i < rows; ++i) q[i * d] = to_bfloat16(1);
+    for (std::int64_t j = 0; j < keys; ++j) k[j * d] = to_bfloat16(-300);
+    double score = 0;
+    for (const std::int64_t j : {5, 300, 700, 1200}) k[j * d] = to_bfloat16(score), score += step;
+    for (const cpu::UnitKernels* unit : units()) {
+      run_forced(view(q.data(), {1, 1, rows, d}), view(k.data(), {1, 1, keys, d}), view(v.data(), {1, 1, keys, d}),
+                 view(out.data(), {1, 1, rows, d}), {.scale = 1.0}, {}, {.unit = unit});
+      for (const BFloat16 x : out) {
+        ASSERT_NEAR(to_float(x) / value, 1.0f, 0x1p-7f) << unit->name << ", scores " << step << " apart";
+      }
+    }
+  }
+}
+
 // What the tests say of the emulation is then true of the hardware.
 TEST(MatrixUnits, EmulatedTilesHaveTheBitsOfTheHardware) {
   const bool has_amx = machine().bf16_unit == MatrixUnit::amx;
