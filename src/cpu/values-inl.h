@@ -115,10 +115,9 @@ class ValueSums {
 
   // Finishes the rows of a strip: their factors become what their sums must be multiplied by.
   void FinishRows(const Strip& strip) {
-    const bool reports = Reports(head_);
-    RowPlace place = PlaceOf(strip.r);
-    for (std::int64_t x = 0; x < strip.rows; ++x, ++place) {
-      scratch_.factor[x] = FinishRow(call_, head_, place, reports, scratch_.total.rows[strip.r + x]);
+    for (std::int64_t x = 0; x < strip.rows; x += kFinishedRows) {
+      HWY_NAMESPACE::FinishRows(call_, head_, PlaceOf(strip.r + x), std::min(kFinishedRows, strip.rows - x),
+                                scratch_.total.rows + strip.r + x, scratch_.factor + x);
     }
   }
 
