@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 
 #include "cpu/forward.h"
 #include "cpu/gemm-inl.h"
@@ -72,12 +71,17 @@ struct HardwareRounding {
 // One row of n bf16 as pairs; what is left of `steps` pairs becomes 0.
 HWY_INLINE void LoadPairs(const BFloat16* from, std::int64_t stride, std::int64_t n, std::int64_t steps, Pair* to) {
   auto* const halves = reinterpret_cast<BFloat16*>(to);
-  if (stride == 1) {
-    std::memcpy(halves, from, static_cast<std::size_t>(n) * sizeof(BFloat16));
-  } else {
-    for (std::int64_t c = 0; c < n; ++c) halves[c] = from[c * stride];
+  std::int64_t c = 0;
+  if (stride == 1) {  // by vectors: a call of memcpy() per row would show in short calls
+    const hn::ScalableTag<std::uint16_t> d;
+    const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+    for (; c + lanes <= n; c += lanes) {
+      hn::StoreU(hn::LoadU(d, reinterpret_cast<const std::uint16_t*>(from + c)), d,
+                 reinterpret_cast<std::uint16_t*>(halves + c));
+    }
   }
-  std::fill(halves + n, halves + 2 * steps, BFloat16{});
+  for (; c < n; ++c) halves[c] = from[c * stride];
+  for (; c < 2 * steps; ++c) halves[c] = BFloat16{};
 }
 
 // Keys [j, j + keys) as one panel kᵀ of `steps` pairs of columns; what is beyond d_k, or beyond `keys` to a multiple of

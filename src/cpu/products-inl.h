@@ -26,10 +26,25 @@ HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+// For products that are done at once: a queue that takes none (tile_queue-inl.h has one that does).
+struct NoQueue {
+  static constexpr std::int64_t kBuffers = 1;
+  template <class Product>
+  static constexpr bool Takes(const Product&, std::ptrdiff_t) {
+    return false;
+  }
+  template <Into, class Product>
+  static void Add(const Product&, std::ptrdiff_t) {}
+  static void Expect(std::int64_t) {}
+  static HWY_INLINE void Tick() {}
+  static void Finish() {}
+};
+
 template <class Float>
 struct FmaProducts {
   using T = Float;        // of sums
   using Operand = Float;  // of what is multiplied
+  using Queue = NoQueue;  // of products that go on beside the softmax
   static constexpr bool kPairs = false;
   static constexpr bool kStreams = true;                             // reads k and v in place for few rows
   static constexpr bool kLateScale = false;                          // leaves scores to be scaled by the softmax
@@ -119,6 +134,7 @@ struct PairProducts {
   using T = float;
   using Operand = Pair;
   using Round = Rounding;
+  using Queue = NoQueue;
   static constexpr bool kPairs = true;
   static constexpr std::int64_t kKeyTile = 64;
   static std::int64_t PanelKeys() { return 64; }

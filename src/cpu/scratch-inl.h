@@ -21,10 +21,11 @@ namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Rows that go through passes 1 to 4 together, the keys of a block that any of them sees, counted from the block's
-// first, and what each tile of rows sees.
+// first, and what each tile of rows sees. `buffer` is where its scores are.
 struct Strip {
   std::int64_t r, rows;
   Range needed, tile[2];
+  std::int64_t buffer;
 };
 
 // The rows of a task over some keys: o is (rows, ldv), not yet divided by l.
@@ -99,8 +100,8 @@ struct Scratch {
   Operand* k;                  // (key_block / panel, steps, panel), a panel in k_layout
   Operand* v;                  // (steps, ldv), in v_layout
   Layout k_layout, v_layout;
-  T* s;                    // (kStripRows, lds) scores, then weights
-  T* factor;               // (kStripRows)
+  T* s;                    // (Queue::kBuffers, kStripRows, lds) scores, then weights
+  T* factor;               // (Queue::kBuffers, kStripRows)
   T *row_s, *row_o;        // one row of each, with what a product reads and writes beside it
   Range *keys, *seen;      // (row_block) what a row sees of all keys; with a block mask, of a block of them
   std::uint8_t* holes;     // (row_block) whether a block mask hides some of `seen`
@@ -132,8 +133,8 @@ struct Scratch {
     take(q_columns, kRowTile * steps);
     take(k, keys_block * steps);
     take(v, P::Steps(keys_block) * ldv);
-    take(s, P::kStripRows * lds);
-    take(factor, P::kStripRows);
+    take(s, P::Queue::kBuffers * P::kStripRows * lds);
+    take(factor, P::Queue::kBuffers * P::kStripRows);
     take(row_s, row * lds);
     take(row_o, row * ldv);
     take(keys, rows);
@@ -147,6 +148,9 @@ struct Scratch {
     take(dense.bias, keys_block);
     take(dense.mask, keys_block + HWY_MAX_BYTES);
   }
+
+  T* ScoresOf(const Strip& strip) const { return s + strip.buffer * P::kStripRows * lds; }
+  T* FactorsOf(const Strip& strip) const { return factor + strip.buffer * P::kStripRows; }
 };
 
 }  // namespace keel::cpu::HWY_NAMESPACE

@@ -240,8 +240,9 @@ HWY_INLINE bool JoinSums(const BlockOfScores<T>& block, RowState<T>& state) {
 // so far: 1 unless m rose from what other keys made it.
 // Sums run over kTileVectors accumulators chosen by a key's position in its panel, so that panels without visible keys,
 // computed or not, change no bit.
-template <class P, bool kEntropy, bool kMoments, class T = typename P::T>
-HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, const BlockOfScores<T>& block, RowState<T>& state) {
+// While it works, it lets the queue go on.
+template <class P, bool kEntropy, bool kMoments, class Queue, class T = typename P::T>
+HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, const BlockOfScores<T>& block, Queue& queue, RowState<T>& state) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   const auto n = static_cast<std::int64_t>(hn::Lanes(d));
@@ -285,6 +286,7 @@ HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, const BlockOfScores<T>& block, RowStat
       const V p2 = weigh(x + 2 * n, l2, w0), p3 = weigh(x + 3 * n, l3, w1);
       P::StoreWeights(d, p0, p1, s, x);
       P::StoreWeights(d, p2, p3, s, x + 2 * n);
+      queue.Tick();
     }
   }
   for (; x < computed.end; x += 2 * n) {

@@ -33,7 +33,7 @@ void expect_on_every_unit(const Instance& instance) {
   for (const cpu::UnitKernels* unit : units()) {
     SCOPED_TRACE(unit->name);
     for (const Forced& forced :
-         {Forced{.unit = unit}, Forced{.tiles = {32, 64, 128}, .split_keys = false, .unit = unit},
+         {Forced{.unit = unit}, Forced{.tiles = {96, 64, 128}, .split_keys = false, .unit = unit},
           Forced{.tiles = {32, 64, 64}, .split_keys = true, .share_small = true, .unit = unit}}) {
       conformance::expect_matches_oracle(instance, forced_forward(forced));
       conformance::expect_gradients_match_oracle(instance, forced_backward(forced));
@@ -155,7 +155,7 @@ TEST(MatrixUnits, EmulatedTilesHaveTheBitsOfTheHardware) {
   for (const Case& c : conformance::table()) {
     const Instance instance(in_bf16(c));
     const auto bytes = [&](const cpu::UnitKernels* unit) {
-      return bytes_of(instance, 1, {.tiles = {32, 64, 128}, .unit = unit});
+      return bytes_of(instance, 1, {.tiles = {96, 64, 128}, .unit = unit});
     };
     EXPECT_EQ(bytes(cpu::emulated_tiles().back()) == bytes(&cpu::unit_kernels(MatrixUnit::amx)), true) << c.name;
   }
