@@ -170,7 +170,7 @@ class BackwardRunner : BackwardBlock<P> {
     if (call_.needs_ds()) PackPanels(f_.dtype, h_.v, block, {f_.d_v}, scratch_.v_panels);
     finite_k_ = true;
     if (call_.sums_dq()) {
-      finite_k_ = P::PackValues(f_.dtype, h_.k, block, block.begin, f_.d_k, scratch_.ldk, scratch_.k);
+      finite_k_ = P::PackValues(f_.dtype, h_.k, block, block.begin, f_.d_k, {scratch_.ldk}, scratch_.k);
     }
   }
 
@@ -317,7 +317,7 @@ class BackwardRunner : BackwardBlock<P> {
       if constexpr (!P::kPairs) return std::pair{static_cast<const Operand*>(scratch_.t), scratch_.lds};
     }();
     T* const sums = memory_.dq + r * memory_.ldq;
-    return {ds, ldds, scratch_.k, scratch_.ldk, sums, memory_.ldq, scratch_.columns_k, finite_k_};
+    return {ds, ldds, scratch_.k, {scratch_.ldk}, sums, memory_.ldq, scratch_.columns_k, finite_k_};
   }
 
   void WriteKeys(Range block) {

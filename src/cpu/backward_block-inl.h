@@ -43,7 +43,7 @@ struct RowTerms {
   const typename P::Operand* weights;
   std::int64_t ldw;
   const typename P::Operand* values;
-  std::int64_t ld;
+  Layout layout;
   typename P::T* sums;
   std::int64_t lds, columns;
   bool finite;  // all values
@@ -135,7 +135,7 @@ class BackwardBlock {
   void PackPanels(DType dtype, const Rows& from, Range block, const PanelShape& shape, Operand* to) {
     const std::int64_t depth = shape.depth > 0 ? shape.depth : P::Steps(shape.d);
     for (std::int64_t j = block.begin; j < block.end; j += scratch_.panel) {
-      P::PackPanel(dtype, from, j, std::min(scratch_.panel, block.end - j), shape.d, scratch_.panel,
+      P::PackPanel(dtype, from, j, std::min(scratch_.panel, block.end - j), shape.d, {scratch_.panel},
                    to + (j - block.begin) * depth + shape.from * scratch_.panel);
     }
   }
@@ -182,7 +182,7 @@ class BackwardBlock {
                                    .a = x.a + r * x.lda,
                                    .lda = x.lda,
                                    .b = x.panels + y * x.depth,
-                                   .ldb = width,
+                                   .layout = {width},
                                    .k = x.steps,
                                    .alpha = x.factors == nullptr ? nullptr : x.factors + r,
                                    .c = x.c + r * x.ldc + y,
@@ -248,7 +248,7 @@ class BackwardBlock {
       ForVisiblePairs(r, rows, block, [&](std::int64_t row, std::int64_t y) {
         const T weight = P::At(x.weights + row * x.ldw, y);
         for (std::int64_t c = 0; c < x.columns; ++c) {
-          x.sums[row * x.lds + c] += weight * P::Packed(x.values, x.ld, y, c);
+          x.sums[row * x.lds + c] += weight * P::Packed(x.values, x.layout, y, c);
         }
       });
       return;
@@ -261,8 +261,8 @@ class BackwardBlock {
         const ProductOf<P> tile = {.rows = static_cast<int>(std::min<std::int64_t>(P::kRowTile, rows - row)),
                                    .a = x.weights + row * x.ldw + steps.begin,
                                    .lda = x.ldw,
-                                   .b = x.values + steps.begin * x.ld + c,
-                                   .ldb = x.ld,
+                                   .b = x.values + x.layout.At(steps.begin, c),
+                                   .layout = x.layout,
                                    .k = steps.end - steps.begin,
                                    .alpha = scratch_.ones,
                                    .c = x.sums + row * x.lds + c,

@@ -22,7 +22,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 // What a block of rows adds: weights times values.
 template <class P>
 struct KeyTerms {
-  const typename P::T* weights;        // (rows, ldw); pairs of rows take the place of the first
+  const typename P::T* weights;  // (rows, ldw); pairs of rows take the place of the first
   std::int64_t ldw;
   const typename P::Operand* values;   // (rows, ld)
   const typename P::Operand* columns;  // (d, ld_columns) the same by columns, for pairs
@@ -56,7 +56,7 @@ class KeyGradients {
                                    .a = x.weights + seen.begin * x.ldw + y,
                                    .lda = x.ldw,
                                    .b = x.values + seen.begin * x.ld + c,
-                                   .ldb = x.ld,
+                                   .layout = {x.ld},
                                    .k = seen.end - seen.begin,
                                    .alpha = scratch_.ones,
                                    .c = sums_ + y * ld_ + c,
@@ -104,7 +104,7 @@ class KeyGradients {
                                    .a = x.columns + c * scratch_.ld_columns + steps.begin,
                                    .lda = scratch_.ld_columns,
                                    .b = P::Weights(x.weights) + steps.begin * ldb + y,
-                                   .ldb = ldb,
+                                   .layout = {ldb},
                                    .k = steps.end - steps.begin,
                                    .alpha = scratch_.ones,
                                    .c = sums_ + c * ld_ + y,

@@ -123,8 +123,8 @@ class BackwardPreparer : protected BackwardBlock<P> {
         const RowBlock row = BlockOf(x, PlaceOf(r + x), block, computed);
         T* const s = scratch_.s + x * scratch_.lds;
         MaskRow(f_, h_, dense_, row, scratch_.dense, s);
-        JoinBlock<FmaProducts<T>, false, false>(s, {computed, false, MaxOfBlock(s, computed), 1, s},
-                                                scratch_.states[x]);
+        NoQueue none;
+        JoinBlock<FmaProducts<T>, false, false>(s, {computed, MaxOfBlock(s, computed), 1}, none, scratch_.states[x]);
       }
     }
     for (std::int64_t x = 0; x < rows; ++x) {

@@ -188,7 +188,7 @@ HWY_INLINE void StreamedSum(const Product<T, S>& product, std::ptrdiff_t columns
     ForColumns<T>(columns, [&](std::ptrdiff_t c, std::ptrdiff_t width) {
       Product<T, S> part = product;
       part.a += y;
-      part.b += y * product.ldb + c;
+      part.b += y * product.layout.row + c;
       part.c += c;
       part.k = product.k - y < kKeys ? product.k - y : kKeys;
       MultiplyMatrices<Into::kExtend, false>(part, width);

@@ -1,4 +1,4 @@
-// 2^x and tanh for vectors of float and double.
+// 2^x and tanh for vectors of float and double, log₂ for float.
 #if defined(KEEL_CPU_EXP2_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KEEL_CPU_EXP2_INL_H_
 #undef KEEL_CPU_EXP2_INL_H_
@@ -90,6 +90,21 @@ template <class T>
 HWY_INLINE T Exp2Scalar(T x) {
   const hn::ScalableTag<T> d;
   return hn::GetLane(Exp2(d, hn::Set(d, x)));
+}
+
+// log₂(x) of normal numbers above 0, in float: e + log₂ z with x = 2^e·z and √½ ≤ z < √2, as a series in
+// s = (z − 1)/(z + 1) (7e-10; less than an ulp of the result with rounding). 0 at 1, exact at powers of two.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V Log2(D d, V x) {
+  const hn::RebindToSigned<D> di;
+  const auto bits = hn::BitCast(di, x);
+  const auto e = hn::ShiftRight<23>(hn::Sub(bits, hn::Set(di, 0x3F3504F3)));  // the bits of √½
+  const V z = hn::BitCast(d, hn::Sub(bits, hn::ShiftLeft<23>(e))), one = hn::Set(d, 1.0f);
+  const V s = hn::Div(hn::Sub(z, one), hn::Add(z, one)), u = hn::Mul(s, s);
+  V y = hn::MulAdd(hn::Set(d, 0x1.ba1a08p-2f), u, hn::Set(d, 0x1.274716p-1f));
+  y = hn::MulAdd(y, u, hn::Set(d, 0x1.ec70e6p-1f));
+  y = hn::MulAdd(y, u, hn::Set(d, 0x1.715476p+1f));
+  return hn::MulAdd(s, y, hn::ConvertTo(d, e));
 }
 
 // tanh(y). Float: an odd polynomial below 0.6 (relative error 3e-9), (1 − e)/(1 + e) with e = exp(−2|y|) above, so that

@@ -107,57 +107,90 @@ class ForwardTaskRunner {
   void TakeBlock(Range block, std::int64_t first, const States<T>& states) {
     std::fill_n(scratch_.packed, scratch_.panels, std::uint8_t{0});
     scores_.Begin(block);
-    ValueSums<P> values(call_, task_, scratch_, {block, first, states, finishing_});
+    typename P::Queue queue;
+    ValueSums<P> values(call_, task_, scratch_, {block, first, states, finishing_}, queue);
+    const bool late = scores_.ScalesLate();
+    bool ahead = false;  // the scores of the strip are there
+    Strip strip = scores_.StripOf(0, block, first);
     for (std::int64_t r = 0; r < rows_; r += P::kStripRows) {
-      const Strip strip = scores_.StripOf(r, block, first);
-      const auto& [_, rows, needed, tile] = strip;
-      if (needed.empty()) {
+      const std::int64_t after = r + P::kStripRows;
+      const Strip next = after < rows_ ? scores_.StripOf(after, block, first) : Strip{};
+      if (strip.needed.empty()) {
+        values.Complete();
         if (finishing_) values.WriteZeros(strip);
-        continue;
+      } else {
+        if (!ahead) {
+          values.Complete();
+          scores_.Score(strip, first, late);  // pass 1
+        }
+        ahead = late && !next.needed.empty() && scores_.ScoreAhead(next, first, queue);
+        const bool masked = JoinStrip(strip, block, first, late, queue, states);
+        values.Complete();
+        values.Add(strip, masked);  // pass 4
       }
-      const bool late = scores_.ScalesLate();
-      const Range computed = scores_.Score(strip, first, late);  // pass 1
-      bool masked = false;
-      std::int64_t visible[P::kStripRows];
-      T top[P::kStripRows], scale[P::kStripRows];
+      strip = next;
+    }
+    values.Complete();
+  }
+
+  // Passes 2 and 3 for a strip: whether some row does not see some key that another needs.
+  HWY_INLINE bool JoinStrip(const Strip& strip, Range block, std::int64_t first, bool late, typename P::Queue& queue,
+                            const States<T>& states) {
+    constexpr std::int64_t kRows = std::min<std::int64_t>(P::kStripRows, 16);
+    const Range computed = scores_.Computed(strip);
+    queue.Expect(strip.rows * (hwy::DivCeil(computed.end - computed.begin, 4 * scratch_.lanes) + 1));
+    bool masked = false;
+    for (std::int64_t from = 0; from < strip.rows; from += kRows) {
+      std::int64_t visible[kRows];
+      T top[kRows], scale[kRows];
+      ScoreSums<T> sums[kMoments ? kRows : 1];
+      const std::int64_t rows = std::min(kRows, strip.rows - from), r = strip.r + from;
+      T* const scores_of_rows = scratch_.ScoresOf(strip) + from * scratch_.lds;
       RowPlace place = scores_.PlaceOf(r);
+      // The maximum has latency: all rows first that the first-level cache has room for.
       for (std::int64_t x = 0; x < rows; ++x, ++place) {
-        T* const s = scratch_.s + x * scratch_.lds;
+        T* const s = scores_of_rows + x * scratch_.lds;
         scale[x] = late ? scratch_.scale[r + x] : T{1};
         if (late && !(scale[x] > 0 && scale[x] < static_cast<T>(INFINITY))) {  // the largest must stay so
           scores_.ScaleRow(r + x, computed, s, s);
           scale[x] = 1;
         }
         const RowBlock row = scores_.BlockOf(r + x, place, block, first, computed);
-        visible[x] = scores_.Mask(row, s);            // pass 2
-        top[x] = MaxOfBlock(s, computed) * scale[x];  // has latency: all rows first
-        masked = masked || visible[x] < needed.end - needed.begin;
+        visible[x] = scores_.Mask(row, s);
+        const std::int64_t seen = row.seen.end - row.seen.begin, round = 2 * scratch_.lanes;
+        if constexpr (kMoments) sums[x] = {};
+        if (kMoments && visible[x] == seen && row.seen.begin % round == 0 && seen > 0 && seen % round == 0) {
+          top[x] = MaxAndSums(s, row.seen, sums[kMoments ? x : 0]) * scale[x];
+        } else {
+          top[x] = MaxOfBlock(s, computed) * scale[x];
+        }
+        masked = masked || visible[x] < strip.needed.end - strip.needed.begin;
+        queue.Tick();
       }
       for (std::int64_t x = 0; x < rows; ++x) {
-        T* const s = scratch_.s + x * scratch_.lds;
-        RowState<T>& state = states.rows[r + x];
+        T* const s = scores_of_rows + x * scratch_.lds;
         if (P::kLateScale && scale[x] != 1 && !(std::abs(top[x]) <= kLateScores)) {
           scores_.ScaleRow(r + x, computed, s, s);
           scale[x] = 1;
+          if constexpr (kMoments) sums[x] = {};
         }
-        BlockOfScores<T> scores = {computed, visible[x] == call_.tiles.key_block, top[x], scale[x], s};
-        state.visible += visible[x];
-        if constexpr (kMoments && P::kLateScale) {
-          if (scale[x] != 1) {
-            scores_.ScaleRow(r + x, computed, s, scratch_.row_s);
-            scores.scaled = scratch_.row_s;
-          }
-        }
-        if (call_.dropout == 0) {
-          scratch_.factor[x] = JoinBlock<P, kEntropy, kMoments>(s, scores, state);  // pass 3
-        } else {
-          scratch_.factor[x] = JoinBlock<FmaProducts<T>, kEntropy, kMoments>(s, scores, state);
-          ApplyDropout<T>(dropout_, head_, scores_.BlockOf(r + x, scores_.PlaceOf(r + x), block, first, computed), s);
-          P::RoundWeights(computed, s);
-        }
+        const BlockOfScores<T> scores = {computed, top[x], scale[x], sums[kMoments ? x : 0]};
+        states.rows[r + x].visible += visible[x];
+        scratch_.FactorsOf(strip)[from + x] = JoinRow(r + x, s, scores, block, first, queue, states.rows[r + x]);
       }
-      values.Add(strip, masked);  // pass 4
     }
+    return masked;
+  }
+
+  // Pass 3 for a row, whose scores s become weights: the factor for its output so far.
+  HWY_INLINE T JoinRow(std::int64_t r, T* s, const BlockOfScores<T>& scores, Range block, std::int64_t first,
+                       typename P::Queue& queue, RowState<T>& state) {
+    if (call_.dropout == 0) return JoinBlock<P, kEntropy, kMoments>(s, scores, queue, state);
+    const T factor = JoinBlock<FmaProducts<T>, kEntropy, kMoments>(s, scores, queue, state);
+    const Range computed = scores.computed;
+    ApplyDropout<T>(dropout_, head_, scores_.BlockOf(r, scores_.PlaceOf(r), block, first, computed), s);
+    P::RoundWeights(computed, s);
+    return factor;
   }
 
   // The weights, once m and l are known: passes 1 and 2 again, p = 2^(s − m)/l, dropout.
@@ -180,7 +213,7 @@ class ForwardTaskRunner {
         const Range computed = scores_.Score(strip, j);
         for (std::int64_t x = 0; x < strip.rows; ++x) {
           const RowBlock row = scores_.BlockOf(r + x, scores_.PlaceOf(r + x), block, j, computed);
-          if (!row.seen.empty()) visit(row, r + x, scratch_.s + x * scratch_.lds);
+          if (!row.seen.empty()) visit(row, r + x, scratch_.ScoresOf(strip) + x * scratch_.lds);
         }
       }
     }

@@ -48,6 +48,16 @@ struct Pair {
   BFloat16 even, odd;
 };
 
+// Where B's elements are: `row` elements from a step to the next and `tile` from kLayoutColumns columns to the next. In
+// rows, unless they are in tiles for products that take tiles: then one lies behind the other, down the steps.
+constexpr std::ptrdiff_t kLayoutColumns = 16;
+struct Layout {
+  std::ptrdiff_t row = 0, tile = kLayoutColumns;
+  HWY_INLINE std::ptrdiff_t At(std::ptrdiff_t step, std::ptrdiff_t column) const {
+    return step * row + column / kLayoutColumns * tile + column % kLayoutColumns;
+  }
+};
+
 // Vector v of a row of B.
 template <bool kPairs, int v, class D, class S>
 HWY_INLINE hn::Vec<D> LoadVector(D d, const S* row) {
@@ -91,15 +101,16 @@ HWY_INLINE V MultiplyAdd(V a, V b, V c) {
   return hn::MulAdd(a, b, c);
 }
 
-// C (rows, n) from A (rows, k) and B (k, n) of any dtype; rows of each are ld elements apart. C is aligned except for
-// kScale, and so is B if it is of type T or of pairs.
+// C (rows, n) from A (rows, k) and B (k, n) of any dtype; rows of A and C are ld elements apart. C is aligned except
+// for kScale, and so is B if it is of type T or of pairs.
 template <class T, class S = T, class A = T>
 struct Product {
   int rows = 0;  // up to kRowTile
   const A* a = nullptr;
   std::ptrdiff_t lda = 0;
   const S* b = nullptr;
-  std::ptrdiff_t ldb = 0, k = 0;
+  Layout layout;  // of B
+  std::ptrdiff_t k = 0;
   const T* alpha = nullptr;  // one per row, for kAdd and kScale
   T* c = nullptr;
   std::ptrdiff_t ldc = 0;
@@ -206,13 +217,13 @@ template <int NV, Into kInto, bool kTransposed, class T, class S, class A>
 HWY_INLINE void MatrixRows(const Product<T, S, A>& p) {
   switch (TileRows(p.rows)) {
     case 1:
-      return MatrixTile<1, NV, kInto, kTransposed>(p.a, p.lda, p.b, p.ldb, p.k, p.alpha, p.c, p.ldc);
+      return MatrixTile<1, NV, kInto, kTransposed>(p.a, p.lda, p.b, p.layout.row, p.k, p.alpha, p.c, p.ldc);
     case 2:
-      return MatrixTile<2, NV, kInto, kTransposed>(p.a, p.lda, p.b, p.ldb, p.k, p.alpha, p.c, p.ldc);
+      return MatrixTile<2, NV, kInto, kTransposed>(p.a, p.lda, p.b, p.layout.row, p.k, p.alpha, p.c, p.ldc);
     case 4:
-      return MatrixTile<4, NV, kInto, kTransposed>(p.a, p.lda, p.b, p.ldb, p.k, p.alpha, p.c, p.ldc);
+      return MatrixTile<4, NV, kInto, kTransposed>(p.a, p.lda, p.b, p.layout.row, p.k, p.alpha, p.c, p.ldc);
     default:
-      return MatrixTile<6, NV, kInto, kTransposed>(p.a, p.lda, p.b, p.ldb, p.k, p.alpha, p.c, p.ldc);
+      return MatrixTile<6, NV, kInto, kTransposed>(p.a, p.lda, p.b, p.layout.row, p.k, p.alpha, p.c, p.ldc);
   }
 }
 

@@ -78,7 +78,7 @@ class KeySumsRunner {
       T m[P::kStripRows], norm[P::kStripRows];
       RowPlace place = scores.PlaceOf(r);
       for (std::int64_t x = 0; x < strip.rows; ++x, ++place) {
-        T* const s = scratch_.s + x * scratch_.lds;
+        T* const s = scratch_.ScoresOf(strip) + x * scratch_.lds;
         const RowBlock row = scores.BlockOf(r + x, place, block_, block_.begin, computed);
         m[x] = At(head_.m, place);
         norm[x] = At(head_.norm, place);
@@ -92,7 +92,7 @@ class KeySumsRunner {
           m[x] = norm[x] = 0;
         }
       }
-      AddStrip(row_begin + r, strip.rows, computed, m, norm);
+      AddStrip(row_begin + r, strip, computed, m, norm);
     }
   }
 
@@ -101,14 +101,15 @@ class KeySumsRunner {
   }
 
   // The weights of a strip that begins with `row` join the sums of their heads.
-  HWY_INLINE void AddStrip(std::int64_t row, std::int64_t rows, Range computed, const T* m, const T* norm) {
+  HWY_INLINE void AddStrip(std::int64_t row, const Strip& strip, Range computed, const T* m, const T* norm) {
     const hn::ScalableTag<T> d;
+    const std::int64_t rows = strip.rows;
     for (std::int64_t first = 0; first < std::min(call_.group, rows); ++first) {
       T* const sums = sums_ + (row + first) % call_.group * scratch_.lds;
       for (std::int64_t y = computed.begin; y < computed.end; y += scratch_.lanes) {
         auto sum = hn::Zero(d);
         for (std::int64_t x = first; x < rows; x += call_.group) {
-          const auto s = hn::Load(d, scratch_.s + x * scratch_.lds + y);
+          const auto s = hn::Load(d, scratch_.ScoresOf(strip) + x * scratch_.lds + y);
           sum = hn::MulAdd(Exp2(d, hn::Sub(s, hn::Set(d, m[x]))), hn::Set(d, norm[x]), sum);
         }
         hn::Store(hn::Add(hn::Load(d, sums + y), sum), d, sums + y);

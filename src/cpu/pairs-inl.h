@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 
 #include "cpu/forward.h"
 #include "cpu/gemm-inl.h"
@@ -72,18 +71,23 @@ struct HardwareRounding {
 // One row of n bf16 as pairs; what is left of `steps` pairs becomes 0.
 HWY_INLINE void LoadPairs(const BFloat16* from, std::int64_t stride, std::int64_t n, std::int64_t steps, Pair* to) {
   auto* const halves = reinterpret_cast<BFloat16*>(to);
-  if (stride == 1) {
-    std::memcpy(halves, from, static_cast<std::size_t>(n) * sizeof(BFloat16));
-  } else {
-    for (std::int64_t c = 0; c < n; ++c) halves[c] = from[c * stride];
+  std::int64_t c = 0;
+  if (stride == 1) {  // by vectors: a call of memcpy() per row would show in short calls
+    const hn::ScalableTag<std::uint16_t> d;
+    const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+    for (; c + lanes <= n; c += lanes) {
+      hn::StoreU(hn::LoadU(d, reinterpret_cast<const std::uint16_t*>(from + c)), d,
+                 reinterpret_cast<std::uint16_t*>(halves + c));
+    }
   }
-  std::fill(halves + n, halves + 2 * steps, BFloat16{});
+  for (; c < n; ++c) halves[c] = from[c * stride];
+  for (; c < 2 * steps; ++c) halves[c] = BFloat16{};
 }
 
-// Keys [j, j + keys) as one panel kᵀ (steps, width) of pairs of columns; what is beyond d_k, or beyond `keys` to a
-// multiple of 16, becomes 0.
+// Keys [j, j + keys) as one panel kᵀ of `steps` pairs of columns; what is beyond d_k, or beyond `keys` to a multiple of
+// 16, becomes 0.
 HWY_NOINLINE inline void PackPairPanel(const Rows& k, std::int64_t j, std::int64_t keys, std::int64_t d_k,
-                                       std::int64_t steps, std::int64_t width, Pair* HWY_RESTRICT panel) {
+                                       std::int64_t steps, const Layout& layout, Pair* HWY_RESTRICT panel) {
   const std::int64_t stride = k.row_stride;
   const auto* const source = static_cast<const BFloat16*>(k.data) + j * stride;
   const auto element = [&](std::int64_t x, std::int64_t c) {
@@ -103,29 +107,54 @@ HWY_NOINLINE inline void PackPairPanel(const Rows& k, std::int64_t j, std::int64
         LoadColumns(static_cast<const BFloat16*>(tile), kColumns, columns);
       }
       for (std::int64_t i = 0; i < kHalfRows && c / 2 + i < steps; ++i) {
-        hn::Store(columns[i], d, reinterpret_cast<float*>(panel + (c / 2 + i) * width + x));
+        hn::Store(columns[i], d, reinterpret_cast<float*>(panel + layout.At(c / 2 + i, x)));
       }
     }
   }
 #else
   const std::int64_t padded = RoundUp(keys, 16);
   for (std::int64_t c = 0; c < steps; ++c) {
-    for (std::int64_t x = 0; x < padded; ++x) panel[c * width + x] = {element(x, 2 * c), element(x, 2 * c + 1)};
+    for (std::int64_t x = 0; x < padded; ++x) {
+      panel[layout.At(c, x)] = {element(x, 2 * c), element(x, 2 * c + 1)};
+    }
   }
 #endif
 }
 
-// Values of `block` as `steps` of pairs of keys, counted from `first` on, in rows ldv pairs apart; keys outside the
-// block and columns beyond d_v become 0. Returns whether all are finite.
+#if HWY_TARGET == HWY_AVX3
+// Columns [0, d_v) of two keys as pairs, 32 at a time; returns where the rest begins. `largest` keeps the magnitudes.
+HWY_INLINE std::int64_t PackTwoKeys(const BFloat16* even, const BFloat16* odd, std::int64_t d_v, const Layout& layout,
+                                    Pair* to, __m512i& largest) {
+  const __m512i first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+  const __m512i second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+  const __m512i magnitude = _mm512_set1_epi16(0x7FFF);
+  std::int64_t c = 0;
+  for (; c + 32 <= d_v; c += 32) {
+    const __m512i x = _mm512_loadu_si512(even + c), y = _mm512_loadu_si512(odd + c);
+    const __m512i low = _mm512_unpacklo_epi16(x, y), high = _mm512_unpackhi_epi16(x, y);
+    _mm512_storeu_si512(to + layout.At(0, c), _mm512_permutex2var_epi64(low, first, high));
+    _mm512_storeu_si512(to + layout.At(0, c + 16), _mm512_permutex2var_epi64(low, second, high));
+    largest = _mm512_max_epu16(largest, _mm512_and_si512(x, magnitude));
+    largest = _mm512_max_epu16(largest, _mm512_and_si512(y, magnitude));
+  }
+  return c;
+}
+#endif
+
+// Values of `block` as `steps` of pairs of keys, counted from `first` on; keys outside the block and columns beyond d_v
+// to a multiple of 16 become 0. Returns whether all are finite.
 HWY_NOINLINE inline bool PackPairValues(const Rows& v, Range block, std::int64_t first, Range steps, std::int64_t d_v,
-                                        std::int64_t ldv, Pair* HWY_RESTRICT to) {
+                                        const Layout& layout, Pair* HWY_RESTRICT to) {
   const hn::ScalableTag<float> d;
   const hn::RebindToUnsigned<decltype(d)> du;
   const hn::Rebind<std::uint16_t, decltype(d)> du16;
   const auto n = static_cast<std::int64_t>(hn::Lanes(d));
-  const std::int64_t vectors_end = v.column_stride == 1 ? d_v / n * n : 0;
+  const std::int64_t vectors_end = v.column_stride == 1 ? d_v / n * n : 0, columns = RoundUp(d_v, kLayoutColumns);
   auto seen = hn::Zero(d);
-  for (std::int64_t step = steps.begin; step < steps.end; ++step, to += ldv) {
+#if HWY_TARGET == HWY_AVX3
+  __m512i largest = _mm512_setzero_si512();
+#endif
+  for (std::int64_t step = steps.begin; step < steps.end; ++step, to += layout.row) {
     const std::int64_t y = first + 2 * step;
     const bool has_even = y >= block.begin && y < block.end, has_odd = y + 1 >= block.begin && y + 1 < block.end;
     const auto* const even = static_cast<const BFloat16*>(v.data) + y * v.row_stride;
@@ -133,21 +162,26 @@ HWY_NOINLINE inline bool PackPairValues(const Rows& v, Range block, std::int64_t
     const auto load = [&](bool there, const BFloat16* from) {
       return there ? hn::PromoteTo(du, hn::LoadU(du16, reinterpret_cast<const std::uint16_t*>(from))) : hn::Zero(du);
     };
-    for (std::int64_t c = 0; c < vectors_end; c += n) {
+    std::int64_t c = 0;
+#if HWY_TARGET == HWY_AVX3
+    if (has_even && has_odd && v.column_stride == 1) c = PackTwoKeys(even, odd, d_v, layout, to, largest);
+#endif
+    for (; c < vectors_end; c += n) {
       const auto words = hn::BitCast(d, hn::Or(load(has_even, even + c), hn::ShiftLeft<16>(load(has_odd, odd + c))));
       seen = SuspectWords(d, seen, words);
-      hn::Store(words, d, reinterpret_cast<float*>(to + c));
+      hn::Store(words, d, reinterpret_cast<float*>(to + layout.At(0, c)));
     }
-    if (vectors_end == ldv) continue;
-    const auto at = [&](bool there, const BFloat16* from, std::int64_t c) {
-      return there && c < d_v ? from[c * v.column_stride] : BFloat16{};
+    const auto at = [&](bool there, const BFloat16* from, std::int64_t x) {
+      return there && x < d_v ? from[x * v.column_stride] : BFloat16{};
     };
-    for (std::int64_t c = vectors_end; c < ldv; ++c) to[c] = {at(has_even, even, c), at(has_odd, odd, c)};
-    for (std::int64_t c = vectors_end; c < ldv; c += n) {
-      const auto words = hn::Load(d, reinterpret_cast<const float*>(to + c));
-      seen = SuspectWords(d, seen, words);
+    for (std::int64_t x = c; x < columns; ++x) to[layout.At(0, x)] = {at(has_even, even, x), at(has_odd, odd, x)};
+    for (; c < columns; c += n) {
+      seen = SuspectWords(d, seen, hn::Load(d, reinterpret_cast<const float*>(to + layout.At(0, c))));
     }
   }
+#if HWY_TARGET == HWY_AVX3
+  if (_mm512_cmpge_epu16_mask(largest, _mm512_set1_epi16(0x7F80)) != 0) return false;
+#endif
   return hn::AllFalse(d, hn::IsNaN(seen));
 }
 

@@ -17,7 +17,9 @@ namespace {
 
 constexpr std::int64_t kRowGranule = 12;     // two register tiles of rows; a matrix unit has its own
 constexpr std::int64_t kMaxRows = 768;       // beyond that packing is one percent of the work
+constexpr std::int64_t kMaxUnitRows = 1024;  // a matrix unit leaves packing a larger share
 constexpr std::int64_t kMinRows = 96;        // below that packing shows
+constexpr std::int64_t kUnitPackRows = 48;   // rows of a matrix unit that take as long as packing the keys
 constexpr std::int64_t kTasksPerThread = 4;  // enough for uneven tasks to even out
 constexpr std::int64_t kStreamedRows = 6;    // up to so many, k and v are read in place
 constexpr double kWakeFlops = 2e6;           // waking another thread costs about as much as this many,
@@ -49,10 +51,26 @@ std::int64_t within_tiles(const Problem& p, std::int64_t key_block) {
 
 // Rows per task: many, as they share the packing of keys, but few enough for no thread to go idle. They need not fit
 // into a cache: between two blocks of keys a strip's q and o have time to come from memory.
-std::int64_t choose_row_block(std::int64_t rows, std::int64_t heads, std::int64_t granule, int threads) {
-  std::int64_t block = kMaxRows;
+std::int64_t choose_row_block(std::int64_t rows, std::int64_t heads, std::int64_t most, std::int64_t granule,
+                              int threads) {
+  std::int64_t block = most;
   if (threads > 1) block = std::min(block, std::max(kMinRows, hwy::DivCeil(rows * heads, kTasksPerThread * threads)));
   return RoundUp(std::clamp<std::int64_t>(block, 1, std::max<std::int64_t>(rows, 1)), granule);
+}
+
+// The same with a matrix unit, beside which packing is dear, for rows that see the same keys: of all even divisions
+// whose time on equal threads is within a quarter of the shortest, the one into the most blocks, which balances best
+// where threads are not equal.
+std::int64_t choose_unit_rows(std::int64_t rows, std::int64_t heads, std::int64_t granule, int threads) {
+  const auto size = [&](std::int64_t blocks) { return RoundUp(hwy::DivCeil(rows, blocks), granule); };
+  const auto time = [&](std::int64_t block) {
+    return hwy::DivCeil<std::int64_t>(heads * hwy::DivCeil(rows, block), threads) * (block + kUnitPackRows);
+  };
+  const std::int64_t fewest = hwy::DivCeil(rows, kMaxUnitRows);
+  std::int64_t most = std::max(fewest, hwy::DivCeil<std::int64_t>(kTasksPerThread * threads, heads)), best = INT64_MAX;
+  for (std::int64_t blocks = fewest; blocks <= most; ++blocks) best = std::min(best, time(size(blocks)));
+  while (most > fewest && time(size(most)) > best + best / 4) --most;
+  return size(most);
 }
 
 // How large a problem is.
@@ -140,12 +158,17 @@ Tiles choose_tiles(const Problem& p, const Planning& planning, const UnitKernels
   const Tiles& forced = planning.forced.tiles;
   const Machine& machine = *planning.resources.machine;
   const std::int64_t item = item_of(p, unit), most = unit != nullptr ? unit->key_block : kKeyBlock;
+  const std::int64_t most_rows = unit != nullptr ? kMaxUnitRows : kMaxRows;
+  // Rows that see the same keys; not so many of them that keys are divided among tasks too.
+  const bool alike = unit != nullptr && threads > 1 && p.options.causal == Causal::none && extent.keys <= kKeyChunk &&
+                     extent.rows > 0 && extent.heads > 0;
   Tiles tiles;
   tiles.key_block = forced.key_block > 0 ? forced.key_block
                                          : within_tiles(p, choose_key_block((p.d_k + p.d_v) * item, most, machine));
   tiles.key_chunk = RoundUp(forced.key_chunk > 0 ? forced.key_chunk : kKeyChunk, tiles.key_block);
   tiles.row_block = forced.row_block > 0 ? RoundUp(forced.row_block, granule_of(unit))
-                                         : choose_row_block(extent.rows, extent.heads, granule_of(unit), threads);
+                    : alike              ? choose_unit_rows(extent.rows, extent.heads, granule_of(unit), threads)
+                            : choose_row_block(extent.rows, extent.heads, most_rows, granule_of(unit), threads);
   because("blocks of ", tiles.row_block, " rows by ", tiles.key_block, " keys: (", p.d_k, " + ", p.d_v, ") × ", item,
           " bytes per key in a second-level cache of ", machine.l2_bytes / 1024, " KiB");
   return tiles;
@@ -327,7 +350,7 @@ void plan_backward(const BackwardProblem& problem, const Planning& planning, Pla
 
 // Rows per task of a jvp: many, as they share the packing of keys, in whole blocks.
 std::int64_t choose_task_rows(const Extent& extent, std::int64_t row_block, int threads) {
-  const std::int64_t rows = choose_row_block(extent.rows, extent.heads, row_block, threads);
+  const std::int64_t rows = choose_row_block(extent.rows, extent.heads, kMaxRows, row_block, threads);
   return std::max(rows / row_block * row_block, row_block);
 }
 

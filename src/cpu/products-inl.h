@@ -26,10 +26,25 @@ HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+// For products that are done at once: a queue that takes none (tile_queue-inl.h has one that does).
+struct NoQueue {
+  static constexpr std::int64_t kBuffers = 1;
+  template <class Product>
+  static constexpr bool Takes(const Product&, std::ptrdiff_t) {
+    return false;
+  }
+  template <Into, class Product>
+  static void Add(const Product&, std::ptrdiff_t) {}
+  static void Expect(std::int64_t) {}
+  static HWY_INLINE void Tick() {}
+  static void Finish() {}
+};
+
 template <class Float>
 struct FmaProducts {
   using T = Float;        // of sums
   using Operand = Float;  // of what is multiplied
+  using Queue = NoQueue;  // of products that go on beside the softmax
   static constexpr bool kPairs = false;
   static constexpr bool kStreams = true;                             // reads k and v in place for few rows
   static constexpr bool kLateScale = false;                          // leaves scores to be scaled by the softmax
@@ -78,17 +93,21 @@ struct FmaProducts {
   static HWY_INLINE void LoadQuery(const S* from, std::int64_t stride, std::int64_t d_k, T factor, T* to) {
     LoadRow<T>(from, stride, d_k, factor, to);
   }
+  // The layout that the forward pass packs kᵀ and v in, B of so many steps and with rows of so many columns.
+  static Layout PackedLayout(std::int64_t, std::int64_t columns) { return {columns}; }
   static void PackPanel(DType dtype, const Rows& k, std::int64_t j, std::int64_t keys, std::int64_t d_k,
-                        std::int64_t width, T* panel) {
-    HWY_NAMESPACE::PackPanel<T>(dtype, k, j, keys, d_k, width, panel);
+                        const Layout& layout, T* panel) {
+    HWY_NAMESPACE::PackPanel<T>(dtype, k, j, keys, d_k, layout.row, panel);
   }
   // Values [block.begin, block.end), a row each. Returns whether all are finite.
-  static bool PackValues(DType dtype, const Rows& v, Range block, std::int64_t, std::int64_t d_v, std::int64_t ldv,
+  static bool PackValues(DType dtype, const Rows& v, Range block, std::int64_t, std::int64_t d_v, const Layout& layout,
                          T* to) {
-    return HWY_NAMESPACE::PackValues<T>(dtype, v, block.begin, block.end - block.begin, d_v, ldv, to);
+    return HWY_NAMESPACE::PackValues<T>(dtype, v, block.begin, block.end - block.begin, d_v, layout.row, to);
   }
   // Packed value x becomes 0.
-  static void HideValue(std::int64_t x, std::int64_t ldv, T* packed) { std::fill_n(packed + x * ldv, ldv, T{0}); }
+  static void HideValue(std::int64_t x, std::int64_t columns, const Layout& layout, T* packed) {
+    std::fill_n(packed + x * layout.row, columns, T{0});
+  }
 
   // A row of weights, which takes the place of its scores: two vectors of it, and its operands.
   template <class D, class V = hn::Vec<D>>
@@ -104,7 +123,9 @@ struct FmaProducts {
 
   // Element c of a row of operands, and of column c the element of key y among packed values.
   static T At(const T* row, std::int64_t c) { return row[c]; }
-  static T Packed(const T* values, std::int64_t ld, std::int64_t y, std::int64_t c) { return values[y * ld + c]; }
+  static T Packed(const T* values, const Layout& layout, std::int64_t y, std::int64_t c) {
+    return values[layout.At(y, c)];
+  }
 };
 
 // Rounding: how vectors of float become bf16. kDepth: pairs that a product takes at a time.
@@ -113,6 +134,7 @@ struct PairProducts {
   using T = float;
   using Operand = Pair;
   using Round = Rounding;
+  using Queue = NoQueue;
   static constexpr bool kPairs = true;
   static constexpr std::int64_t kKeyTile = 64;
   static std::int64_t PanelKeys() { return 64; }
@@ -138,17 +160,20 @@ struct PairProducts {
   static HWY_INLINE void LoadQuery(const S* from, std::int64_t stride, std::int64_t d_k, float, Pair* to) {
     if constexpr (std::is_same_v<S, BFloat16>) LoadPairs(from, stride, d_k, Steps(d_k), to);
   }
-  static void PackPanel(DType, const Rows& k, std::int64_t j, std::int64_t keys, std::int64_t d_k, std::int64_t width,
+  static Layout PackedLayout(std::int64_t steps, std::int64_t columns) {
+    return kDepth == 1 ? Layout{columns} : Layout{kLayoutColumns, kLayoutColumns * steps};
+  }
+  static void PackPanel(DType, const Rows& k, std::int64_t j, std::int64_t keys, std::int64_t d_k, const Layout& layout,
                         Pair* panel) {
-    PackPairPanel(k, j, keys, d_k, Steps(d_k), width, panel);
+    PackPairPanel(k, j, keys, d_k, Steps(d_k), layout, panel);
   }
   // Values of the block as pairs of keys, counted from `first` on.
-  static bool PackValues(DType, const Rows& v, Range block, std::int64_t first, std::int64_t d_v, std::int64_t ldv,
+  static bool PackValues(DType, const Rows& v, Range block, std::int64_t first, std::int64_t d_v, const Layout& layout,
                          Pair* to) {
-    return PackPairValues(v, block, first, StepsOf({block.begin - first, block.end - first}), d_v, ldv, to);
+    return PackPairValues(v, block, first, StepsOf({block.begin - first, block.end - first}), d_v, layout, to);
   }
-  static void HideValue(std::int64_t x, std::int64_t ldv, Pair* packed) {
-    for (std::int64_t c = 0; c < ldv; ++c) HalfOf(packed[x / 2 * ldv + c], x) = BFloat16{};
+  static void HideValue(std::int64_t x, std::int64_t columns, const Layout& layout, Pair* packed) {
+    for (std::int64_t c = 0; c < columns; ++c) HalfOf(packed[layout.At(x / 2, c)], x) = BFloat16{};
   }
 
   // Rounded weights take the first half of their scores' memory: what is written was read before.
@@ -176,8 +201,8 @@ struct PairProducts {
   static const Pair* Weights(const float* s) { return reinterpret_cast<const Pair*>(s); }
 
   static float At(const Pair* row, std::int64_t c) { return to_float(HalfOf(row[c / 2], c)); }
-  static float Packed(const Pair* values, std::int64_t ld, std::int64_t y, std::int64_t c) {
-    return to_float(HalfOf(values[y / 2 * ld + c], y));
+  static float Packed(const Pair* values, const Layout& layout, std::int64_t y, std::int64_t c) {
+    return to_float(HalfOf(values[layout.At(y / 2, c)], y));
   }
 };
 

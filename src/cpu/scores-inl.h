@@ -83,7 +83,11 @@ class ScoreRows {
   }
 
   Strip StripOf(std::int64_t r, Range block, std::int64_t first) const {
-    Strip strip = {r, std::min<std::int64_t>(P::kStripRows, rows_ - r), {INT64_MAX, 0}, {}};
+    Strip strip = {.r = r,
+                   .rows = std::min<std::int64_t>(P::kStripRows, rows_ - r),
+                   .needed = {INT64_MAX, 0},
+                   .tile = {},
+                   .buffer = r / P::kStripRows % P::Queue::kBuffers};
     for (std::int64_t x = 0; x < strip.rows; x += P::kRowTile) {
       const Range seen = NeededKeys(seen_ + r + x, std::min<std::int64_t>(P::kRowTile, strip.rows - x), block);
       if (seen.empty()) continue;
@@ -97,9 +101,8 @@ class ScoreRows {
   // Scores of a strip against the panels that cover what it needs, packed when the first strip needs them. `late`: if P
   // can leave them to be scaled, it does.
   Range Score(const Strip& strip, std::int64_t first, bool late = false) const {
-    const auto& [r, rows, needed, tile] = strip;
+    const auto& [r, rows, needed, tile, _] = strip;
     // Not scratch_.panel and its like: as constants they make shifts of the divisions per tile.
-    const auto lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
     const std::int64_t width = P::PanelKeys(), steps = P::Steps(call_.d_k);
     const Range panels = {needed.begin / width, hwy::DivCeil(needed.end, width)};
     std::int64_t panel = panels.begin;
@@ -107,12 +110,7 @@ class ScoreRows {
       if (rows_ <= kRowTile) panel += StreamScores(rows, needed, first);
     }
     for (; panel < panels.end; ++panel) {
-      const std::int64_t j = first + panel * width, keys = std::min(width, head_.k_len - j);
-      Operand* const packed = scratch_.k + panel * width * steps;
-      if (scratch_.packed[panel] == 0) {
-        P::PackPanel(call_.dtype, head_.k, j, keys, call_.d_k, width, packed);
-        scratch_.packed[panel] = 1;
-      }
+      const Operand* const packed = PackedPanel(panel, first);
       PrefetchDenseTerms(call_, head_, row_begin_ + r, rows, needed, first, panel * width);
       // Of a tile's last panel only the vectors that hold a key; masks hide the rest of s there.
       for (std::int64_t x = 0; x < rows; x += P::kRowTile) {
@@ -122,10 +120,10 @@ class ScoreRows {
                                      .a = scratch_.q + (r + x) * scratch_.ldq,
                                      .lda = scratch_.ldq,
                                      .b = packed,
-                                     .ldb = width,
+                                     .layout = scratch_.k_layout,
                                      .k = steps,
                                      .alpha = scratch_.scale + r + x,
-                                     .c = scratch_.s + x * scratch_.lds + panel * width,
+                                     .c = scratch_.ScoresOf(strip) + x * scratch_.lds + panel * width,
                                      .ldc = scratch_.lds};
         const std::int64_t columns = RoundUp(seen.end - panel * width, P::ColumnGranule());
         if (P::kLateScale && late) {
@@ -135,7 +133,33 @@ class ScoreRows {
         }
       }
     }
-    return {panels.begin * width, RoundUp(P::ElementsIn(P::Steps(needed.end)), 2 * lanes)};
+    return Computed(strip);
+  }
+
+  // What Score() computes of a strip.
+  Range Computed(const Strip& strip) const {
+    const auto lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
+    return {strip.needed.begin / P::PanelKeys() * P::PanelKeys(),
+            RoundUp(P::ElementsIn(P::Steps(strip.needed.end)), 2 * lanes)};
+  }
+
+  // Leaves the same scores, to be scaled by the softmax, to the queue; returns whether it takes them.
+  bool ScoreAhead(const Strip& strip, std::int64_t first, typename P::Queue& queue) const {
+    const std::int64_t width = P::PanelKeys(), steps = P::Steps(call_.d_k);
+    const Range panels = {strip.needed.begin / width, hwy::DivCeil(strip.needed.end, width)};
+    const ProductOf<P> scores = {.rows = static_cast<int>(strip.rows),
+                                 .a = scratch_.q + strip.r * scratch_.ldq,
+                                 .lda = scratch_.ldq,
+                                 .b = scratch_.k + panels.begin * width * steps,
+                                 .layout = scratch_.k_layout,
+                                 .k = steps,
+                                 .c = scratch_.ScoresOf(strip) + panels.begin * width,
+                                 .ldc = scratch_.lds};
+    const std::int64_t columns = RoundUp(strip.needed.end, P::ColumnGranule()) - panels.begin * width;
+    if (!queue.Takes(scores, columns)) return false;
+    for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) PackedPanel(panel, first);
+    queue.template Add<Into::kSet>(scores, columns);
+    return true;
   }
 
   RowBlock BlockOf(std::int64_t r, const RowPlace& place, Range block, std::int64_t first, Range computed) const {
@@ -165,6 +189,17 @@ class ScoreRows {
   }
 
  private:
+  // A panel of the block that begins with key `first`, packed when it is needed first.
+  HWY_INLINE const Operand* PackedPanel(std::int64_t panel, std::int64_t first) const {
+    const std::int64_t width = P::PanelKeys(), j = first + panel * width;
+    Operand* const packed = scratch_.k + panel * width * P::Steps(call_.d_k);
+    if (scratch_.packed[panel] == 0) {
+      P::PackPanel(call_.dtype, head_.k, j, std::min(width, head_.k_len - j), call_.d_k, scratch_.k_layout, packed);
+      scratch_.packed[panel] = 1;
+    }
+    return packed;
+  }
+
   // The scores of the only rows there are, as far as k can be read in place: how many panels they fill.
   std::int64_t StreamScores(std::int64_t rows, Range needed, std::int64_t first) const {
     const std::int64_t begin = needed.begin / scratch_.panel * scratch_.panel;

@@ -21,10 +21,11 @@ namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Rows that go through passes 1 to 4 together, the keys of a block that any of them sees, counted from the block's
-// first, and what each tile of rows sees.
+// first, and what each tile of rows sees. `buffer` is where its scores are.
 struct Strip {
   std::int64_t r, rows;
   Range needed, tile[2];
+  std::int64_t buffer;
 };
 
 // The rows of a task over some keys: o is (rows, ldv), not yet divided by l.
@@ -96,15 +97,16 @@ struct Scratch {
   Operand* q;                  // (row_block, ldq), times scale·log₂e unless they are pairs
   T* scale;                    // (row_block) scale·log₂e
   Operand* q_columns;          // (steps, kRowTile) for few rows
-  Operand* k;                  // (key_block / panel, steps, panel)
-  Operand* v;                  // (steps, ldv)
-  T* s;                        // (kStripRows, lds) scores, then weights
-  T* factor;                   // (kStripRows)
-  T *row_s, *row_o;            // one row of each, with what a product reads and writes beside it
-  Range *keys, *seen;          // (row_block) what a row sees of all keys; with a block mask, of a block of them
-  std::uint8_t* holes;         // (row_block) whether a block mask hides some of `seen`
-  std::uint8_t* packed;        // (panels) which panels of the block hold their keys
-  States<T> total, chunk;      // (row_block)
+  Operand* k;                  // (key_block / panel, steps, panel), a panel in k_layout
+  Operand* v;                  // (steps, ldv), in v_layout
+  Layout k_layout, v_layout;
+  T* s;                    // (Queue::kBuffers, kStripRows, lds) scores, then weights
+  T* factor;               // (Queue::kBuffers, kStripRows)
+  T *row_s, *row_o;        // one row of each, with what a product reads and writes beside it
+  Range *keys, *seen;      // (row_block) what a row sees of all keys; with a block mask, of a block of them
+  std::uint8_t* holes;     // (row_block) whether a block mask hides some of `seen`
+  std::uint8_t* packed;    // (panels) which panels of the block hold their keys
+  States<T> total, chunk;  // (row_block)
   DenseScratch<T> dense;
   std::int64_t bytes = 0;
 
@@ -120,6 +122,8 @@ struct Scratch {
     const std::int64_t steps = P::Steps(call.d_k), row = P::TileRows(1);
     ldq = RoundUp(steps, lanes) + lanes;
     lds = keys_block + lanes;
+    k_layout = P::PackedLayout(steps, panel);
+    v_layout = P::PackedLayout(P::Steps(keys_block), ldv);
     const auto take = [&]<class U>(U*& pointer, std::int64_t count) {
       pointer = reinterpret_cast<U*>(At(workspace, bytes));
       bytes += AlignUp(count * static_cast<std::int64_t>(sizeof(U)));
@@ -129,8 +133,8 @@ struct Scratch {
     take(q_columns, kRowTile * steps);
     take(k, keys_block * steps);
     take(v, P::Steps(keys_block) * ldv);
-    take(s, P::kStripRows * lds);
-    take(factor, P::kStripRows);
+    take(s, P::Queue::kBuffers * P::kStripRows * lds);
+    take(factor, P::Queue::kBuffers * P::kStripRows);
     take(row_s, row * lds);
     take(row_o, row * ldv);
     take(keys, rows);
@@ -144,6 +148,9 @@ struct Scratch {
     take(dense.bias, keys_block);
     take(dense.mask, keys_block + HWY_MAX_BYTES);
   }
+
+  T* ScoresOf(const Strip& strip) const { return s + strip.buffer * P::kStripRows * lds; }
+  T* FactorsOf(const Strip& strip) const { return factor + strip.buffer * P::kStripRows; }
 };
 
 }  // namespace keel::cpu::HWY_NAMESPACE

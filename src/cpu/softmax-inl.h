@@ -22,22 +22,28 @@ namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // A row over the keys so far, scores in units of log 2:
-//   m = max s    l = Σ 2^(s−m)    w = Σ 2^(s−m)·(s−m)    visible = the number of keys that masks leave
-// and, over those with scores above kMaskedScore, their number, mean and squares = Σ (s − mean)². What is not requested
-// stays 0.
+//   max = max s    l = Σ 2^(s−m)    w = Σ 2^(s−m)·(s−m)    visible = the number of keys that masks leave
+// relative to a reference m ≥ max; and, over those with scores above kMaskedScore, their number, mean and
+// squares = Σ (s − mean)². What is not requested stays 0.
 template <class T>
 struct RowState {
-  T m, l, w;
+  T m, max, l, w;
   std::int64_t visible;
   double counted, mean, squares;
 };
+
+// How far above its largest score a row's reference is set. While the largest rises no further, no sum moves to another
+// reference: for most rows that is all the time, so that it can be predicted, and weights never exceed 1. Where
+// products take most of the time anyway, 0 keeps differences from the reference exact.
+template <class P>
+constexpr typename P::T kHeadroom = P::kLateScale ? 4 : 0;
 
 template <class T>
 constexpr T kLowScore = static_cast<T>(kMaskedScore* kLog2E);
 
 template <class T>
 HWY_INLINE RowState<T> EmptyState() {
-  return {static_cast<T>(-INFINITY), 0, 0, 0, 0, 0, 0};
+  return {static_cast<T>(-INFINITY), static_cast<T>(-INFINITY), 0, 0, 0, 0, 0, 0};
 }
 
 // Scores of which the number, mean and squares are known join those of the state.
@@ -103,97 +109,140 @@ HWY_INLINE T MaxOfBlock(const T* HWY_RESTRICT s, Range computed) {
   return LargestLane(d, hn::Max(m0, m1));
 }
 
+// Of so many scores, before they are scaled, the sum and that of their squares.
+template <class T>
+struct ScoreSums {
+  std::int64_t counted = 0;  // 0 if they are not known
+  T sum = 0, squares = 0;
+};
+
+// The largest score, and the sums of all: whole rounds of MaxOfBlock(), of which nothing is hidden.
+template <class T>
+HWY_INLINE T MaxAndSums(const T* HWY_RESTRICT s, Range seen, ScoreSums<T>& sums) {
+  const hn::ScalableTag<T> d;
+  const auto n = static_cast<std::int64_t>(hn::Lanes(d));
+  auto m0 = hn::Load(d, s + seen.begin), m1 = hn::Load(d, s + seen.begin + n);
+  auto sum0 = hn::Zero(d), sum1 = sum0, squares0 = sum0, squares1 = sum0;
+  for (std::int64_t x = seen.begin; x < seen.end; x += 2 * n) {
+    const auto v0 = hn::Load(d, s + x), v1 = hn::Load(d, s + x + n);
+    m0 = hn::Max(m0, v0);
+    m1 = hn::Max(m1, v1);
+    sum0 = hn::Add(sum0, v0);
+    sum1 = hn::Add(sum1, v1);
+    squares0 = hn::MulAdd(v0, v0, squares0);
+    squares1 = hn::MulAdd(v1, v1, squares1);
+  }
+  sums = {seen.end - seen.begin, hn::GetLane(hn::SumOfLanes(d, hn::Add(sum0, sum1))),
+          hn::GetLane(hn::SumOfLanes(d, hn::Add(squares0, squares1)))};
+  return LargestLane(d, hn::Max(m0, m1));
+}
+
+// A row's scores of a block, all to be multiplied by `scale`, and the largest of them so multiplied.
+template <class T>
+struct BlockOfScores {
+  Range computed;
+  T top;
+  T scale;  // 1 unless P::kLateScale leaves the scores to be scaled
+  ScoreSums<T> sums{};
+};
+
 // The same sums in float64, for scores whose squares float cannot hold.
 template <class T>
-HWY_NOINLINE void AddHugeMoments(const T* s, Range computed, T top, double counted, RowState<T>& state) {
-  const double from = top;
+HWY_NOINLINE void AddHugeMoments(const T* s, const BlockOfScores<T>& block, double counted, RowState<T>& state) {
+  const double from = block.top;
   double mean = 0, squares = 0;
-  for (std::int64_t x = computed.begin; x < computed.end; ++x) {
-    if (!(s[x] <= kLowScore<T>)) mean += (s[x] - from) / counted;
+  for (std::int64_t x = block.computed.begin; x < block.computed.end; ++x) {
+    const T score = s[x] * block.scale;
+    if (!(score <= kLowScore<T>)) mean += (score - from) / counted;
   }
-  for (std::int64_t x = computed.begin; x < computed.end; ++x) {
-    const double delta = s[x] - from - mean;
-    if (!(s[x] <= kLowScore<T>)) squares += delta * delta;
+  for (std::int64_t x = block.computed.begin; x < block.computed.end; ++x) {
+    const T score = s[x] * block.scale;
+    const double delta = score - from - mean;
+    if (!(score <= kLowScore<T>)) squares += delta * delta;
   }
   JoinMoments(counted, from + mean, squares, state);
 }
 
-// The number, mean and spread of a block's scores above kMaskedScore, relative to `top`, the largest of all: scores
-// close to each other then keep their differences however far from 0 they are.
+// AddMoments() in two passes, where one would lose what scores differ by: relative to the largest, then to their mean.
 template <class T>
-HWY_INLINE void AddMoments(const T* HWY_RESTRICT s, Range computed, T top, RowState<T>& state) {
+HWY_NOINLINE void AddMomentsTwice(const T* HWY_RESTRICT s, const BlockOfScores<T>& block, double counted,
+                                  RowState<T>& state) {
   const hn::ScalableTag<T> d;
   const auto n = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto low = hn::Set(d, kLowScore<T>), from = hn::Set(d, top);
-  auto sum = hn::Zero(d), number = hn::Zero(d), squares = hn::Zero(d), off = hn::Zero(d);
-  for (std::int64_t x = computed.begin; x < computed.end; x += n) {
-    const auto v = hn::Load(d, s + x);
-    const auto left_out = hn::Le(v, low);
-    sum = hn::Add(sum, hn::IfThenZeroElse(left_out, hn::Sub(v, from)));
-    number = hn::Add(number, hn::IfThenZeroElse(left_out, hn::Set(d, T{1})));
+  const auto low = hn::Set(d, kLowScore<T>), from = hn::Set(d, block.top), scale = hn::Set(d, block.scale);
+  auto sum = hn::Zero(d), squares = hn::Zero(d), off = hn::Zero(d);
+  if (block.top == static_cast<T>(INFINITY)) {
+    return JoinMoments(counted, HasNaN(s, block.computed) ? NAN : INFINITY, NAN, state);
   }
-  const double counted = hn::GetLane(hn::SumOfLanes(d, number));
-  if (top == static_cast<T>(INFINITY)) return JoinMoments(counted, HasNaN(s, computed) ? NAN : INFINITY, NAN, state);
+  for (std::int64_t x = block.computed.begin; x < block.computed.end; x += n) {
+    const auto v = hn::Mul(hn::Load(d, s + x), scale);
+    sum = hn::Add(sum, hn::IfThenZeroElse(hn::Le(v, low), hn::Sub(v, from)));
+  }
   const T mean = hn::GetLane(hn::SumOfLanes(d, sum)) / static_cast<T>(counted);
-  for (std::int64_t x = computed.begin; x < computed.end; x += n) {
-    const auto v = hn::Load(d, s + x);
+  for (std::int64_t x = block.computed.begin; x < block.computed.end; x += n) {
+    const auto v = hn::Mul(hn::Load(d, s + x), scale);
     const auto delta = hn::IfThenZeroElse(hn::Le(v, low), hn::Sub(hn::Sub(v, from), hn::Set(d, mean)));
     squares = hn::MulAdd(delta, delta, squares);
     off = hn::Add(off, delta);  // 0 except for the rounding of mean, which it corrects
   }
   const double all_squares = hn::GetLane(hn::SumOfLanes(d, squares));
-  if (!std::isfinite(all_squares)) return AddHugeMoments(s, computed, top, counted, state);
+  if (!std::isfinite(all_squares)) return AddHugeMoments(s, block, counted, state);
   const double shift = static_cast<double>(hn::GetLane(hn::SumOfLanes(d, off))) / counted;
-  JoinMoments(counted, static_cast<double>(top) + static_cast<double>(mean) + shift,
+  JoinMoments(counted, static_cast<double>(block.top) + static_cast<double>(mean) + shift,
               all_squares - counted * shift * shift, state);
 }
 
-// The same in one pass for a block that the row sees completely. Relative to the mean of its first scores, the sum of
-// squares hardly exceeds the spread. False, and nothing done, if a score may be at or below kMaskedScore, or is
-// huge, or not finite: near ≥ −2^62 and |s − near| < 2^63 leave s above −2^64.
-template <class T>
-HWY_INLINE bool AddWholeMoments(const T* HWY_RESTRICT s, Range computed, RowState<T>& state) {
+// The number, mean and spread of a block's scores above kMaskedScore, relative to the mean of those before or, if there
+// are none, to 0. Where that is so far from their own mean that the difference of two sums would lose more than two
+// bits, in two passes.
+template <bool kLateScale, class T>
+HWY_INLINE void AddMoments(const T* HWY_RESTRICT s, const BlockOfScores<T>& block, RowState<T>& state) {
   const hn::ScalableTag<T> d;
   const auto n = static_cast<std::int64_t>(hn::Lanes(d));
-  auto sum0 = hn::Zero(d), sum1 = sum0, squares0 = sum0, squares1 = sum0;
-  const std::int64_t first = std::max<std::int64_t>(2 * n, 16);  // a block has at least 64 keys
-  for (std::int64_t x = computed.begin; x < computed.begin + first; x += n) sum0 = hn::Add(sum0, hn::Load(d, s + x));
-  const T near = hn::GetLane(hn::SumOfLanes(d, sum0)) / static_cast<T>(first);
-  if (!(near >= static_cast<T>(-0x1p62))) return false;
-  const auto from = hn::Set(d, near);
-  sum0 = sum1;
-  for (std::int64_t x = computed.begin; x < computed.end; x += 2 * n) {
-    const auto y0 = hn::Sub(hn::Load(d, s + x), from), y1 = hn::Sub(hn::Load(d, s + x + n), from);
-    sum0 = hn::Add(sum0, y0);
-    sum1 = hn::Add(sum1, y1);
-    squares0 = hn::MulAdd(y0, y0, squares0);
-    squares1 = hn::MulAdd(y1, y1, squares1);
+  const T start = state.counted > 0 ? static_cast<T>(state.mean) : T{0};
+  const T near = std::abs(start) <= T{0x1p32} ? start : T{0};  // so that it is nothing beside kLowScore
+  const auto low = hn::Set(d, kLateScale ? kLowScore<T> - near : kLowScore<T>), from = hn::Set(d, near);
+  const auto one = hn::Set(d, T{1}), scale = hn::Set(d, block.scale);
+  auto sum0 = hn::Zero(d), sum1 = sum0, squares0 = sum0, squares1 = sum0, number0 = sum0, number1 = sum0;
+  const auto add = [&](std::int64_t x, auto& number, auto& sum, auto& squares) {
+    const auto v = hn::Load(d, s + x);
+    const auto y = kLateScale ? hn::MulSub(v, scale, from) : hn::Sub(v, from);
+    const auto left_out = hn::Le(kLateScale ? y : v, low);
+    const auto counted = hn::IfThenZeroElse(left_out, y);
+    number = hn::Add(number, hn::IfThenZeroElse(left_out, one));
+    sum = hn::Add(sum, counted);
+    squares = hn::MulAdd(counted, counted, squares);
+  };
+  for (std::int64_t x = block.computed.begin; x < block.computed.end; x += 2 * n) {
+    add(x, number0, sum0, squares0);
+    add(x + n, number1, sum1, squares1);
   }
+  const double counted = hn::GetLane(hn::SumOfLanes(d, hn::Add(number0, number1)));
   const double sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(sum0, sum1)));
   const double squares = hn::GetLane(hn::SumOfLanes(d, hn::Add(squares0, squares1)));
-  if (!(squares < 0x1p126)) return false;
-  const auto counted = static_cast<double>(computed.end - computed.begin);
-  JoinMoments(counted, static_cast<double>(near) + sum / counted, std::max(squares - sum * (sum / counted), 0.0),
-              state);
+  const double mean = sum / counted, spread = squares - sum * mean;
+  if (!(4 * spread >= squares && squares < 0x1p126)) return AddMomentsTwice(s, block, counted, state);
+  JoinMoments(counted, static_cast<double>(near) + mean, spread, state);
+}
+
+// The same by sums that are relative to 0, if they lose no more.
+template <class T>
+HWY_INLINE bool JoinSums(const BlockOfScores<T>& block, RowState<T>& state) {
+  const double scale = block.scale, counted = static_cast<double>(block.sums.counted);
+  const double sum = block.sums.sum * scale, squares = block.sums.squares * scale * scale;
+  const double mean = sum / counted, spread = squares - sum * mean;
+  if (!(4 * spread >= squares && squares < 0x1p126)) return false;
+  JoinMoments(counted, mean, spread, state);
   return true;
 }
 
-// What there is to know of a row's block of scores.
-template <class T>
-struct BlockOfScores {
-  Range computed;
-  bool whole;       // the row sees all of key_block keys
-  T top;            // the largest
-  T scale;          // what P::kLateScale leaves to be multiplied by; `top` is multiplied
-  const T* scaled;  // the scores times scale, for the moments
-};
-
 // A block of scores joins the row; s becomes the weights 2^(s − m), as P stores them. Returns the factor for the output
-// so far: 1 unless the maximum rose.
+// so far: 1 unless m rose from what other keys made it.
 // Sums run over kTileVectors accumulators chosen by a key's position in its panel, so that panels without visible keys,
 // computed or not, change no bit.
-template <class P, bool kEntropy, bool kMoments, class T = typename P::T>
-HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, const BlockOfScores<T>& block, RowState<T>& state) {
+// While it works, it lets the queue go on.
+template <class P, bool kEntropy, bool kMoments, class Queue, class T = typename P::T>
+HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, const BlockOfScores<T>& block, Queue& queue, RowState<T>& state) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   const auto n = static_cast<std::int64_t>(hn::Lanes(d));
@@ -207,11 +256,18 @@ HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, const BlockOfScores<T>& block, RowStat
     return 1;
   }
   if constexpr (kMoments) {
-    const T* const scores = P::kLateScale ? block.scaled : s;
-    const bool counts = !(top <= kLowScore<T>) || HasNaN(scores, computed);
-    if (counts && !(block.whole && AddWholeMoments(scores, computed, state))) AddMoments(scores, computed, top, state);
+    const bool known = block.sums.counted > 0 && JoinSums(block, state);
+    if (!known && (!(top <= kLowScore<T>) || HasNaN(s, computed))) {
+      AddMoments<P::kLateScale>(s, {computed, top, block.scale}, state);
+    }
   }
-  const T factor = top <= state.m ? T{1} : Raise(state, top);  // a NaN raises too, and is sticky
+  T factor = 1;
+  if (!(top <= state.m)) {  // a NaN raises too, and is sticky
+    const bool first = state.m == static_cast<T>(-INFINITY);
+    factor = Raise(state, top + kHeadroom<P>);
+    if (first) factor = 1;  // the output so far is 0
+  }
+  state.max = top <= state.max ? state.max : top;
   const V m = hn::Set(d, state.m);
   [[maybe_unused]] const V scale = hn::Set(d, block.scale);
   V l0 = hn::Zero(d), l1 = l0, l2 = l0, l3 = l0, w0 = l0, w1 = l0;
@@ -230,6 +286,7 @@ HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, const BlockOfScores<T>& block, RowStat
       const V p2 = weigh(x + 2 * n, l2, w0), p3 = weigh(x + 3 * n, l3, w1);
       P::StoreWeights(d, p0, p1, s, x);
       P::StoreWeights(d, p2, p3, s, x + 2 * n);
+      queue.Tick();
     }
   }
   for (; x < computed.end; x += 2 * n) {
@@ -255,6 +312,7 @@ HWY_INLINE T JoinSink(T sink, RowState<T>& state) {
 template <class T>
 HWY_INLINE void JoinStates(RowState<T>& state, RowState<T> other, T& state_factor, T& other_factor) {
   const T top = other.m <= state.m || other.l == 0 ? state.m : other.m;
+  if (other.l != 0 && !(other.max <= state.max)) state.max = other.max;
   state_factor = Raise(state, top);
   other_factor = other.l == 0 ? T{0} : Raise(other, top);
   state.l += other.l;

@@ -183,9 +183,9 @@ class TangentRunner : BackwardPreparer<P> {
 
   // v or k, as rows, and what they move by.
   void PackRows(const Rows& x, const Strided& tangent, const Rows& tx, Range block, std::int64_t d) {
-    finite_values_ = P::PackValues(f_.dtype, x, block, block.begin, d, more_.ldr, more_.values);
+    finite_values_ = P::PackValues(f_.dtype, x, block, block.begin, d, {more_.ldr}, more_.values);
     if (!tangent) return;
-    finite_tvalues_ = P::PackValues(tangent.dtype, tx, block, block.begin, d, more_.ldr, more_.tvalues);
+    finite_tvalues_ = P::PackValues(tangent.dtype, tx, block, block.begin, d, {more_.ldr}, more_.tvalues);
   }
 
   void PackForMoves(Range block) {
@@ -239,7 +239,7 @@ class TangentRunner : BackwardPreparer<P> {
   }
 
   RowTerms<P> ToRows(const T* weights, std::int64_t ldw, T* sums, bool finite) const {
-    return {weights, ldw, more_.values, more_.ldr, sums, scratch_.columns_v, scratch_.columns_v, finite};
+    return {weights, ldw, more_.values, {more_.ldr}, sums, scratch_.columns_v, scratch_.columns_v, finite};
   }
 
   // The sums over rows read whole tiles of keys.
@@ -411,12 +411,12 @@ class TangentRunner : BackwardPreparer<P> {
     }
     if (!call_.sums_dq()) return;
     const std::int64_t columns = scratch_.columns_k;
-    AddToRows(r, rows, block, {tds, lds, more_.values, more_.ldr, more_.dq, columns, columns, finite_values_});
+    AddToRows(r, rows, block, {tds, lds, more_.values, {more_.ldr}, more_.dq, columns, columns, finite_values_});
     if (t_.tk) {
-      AddToRows(r, rows, block, {ds, lds, more_.tvalues, more_.ldr, more_.dq, columns, columns, finite_tvalues_});
+      AddToRows(r, rows, block, {ds, lds, more_.tvalues, {more_.ldr}, more_.dq, columns, columns, finite_tvalues_});
     }
     if (more_.plain != nullptr) {
-      AddToRows(r, rows, block, {ds, lds, more_.values, more_.ldr, more_.plain, columns, columns, finite_values_});
+      AddToRows(r, rows, block, {ds, lds, more_.values, {more_.ldr}, more_.plain, columns, columns, finite_values_});
     }
   }
 

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "cpu/products-inl.h"
+#include "cpu/tile_queue-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
@@ -60,6 +61,7 @@ struct HardwareTiles {
 template <class Tiles>
 struct TileProducts : PairProducts<typename Tiles::Rounding, 16> {
   static constexpr bool kStreams = false, kLateScale = true;
+  using Queue = TileQueue<Tiles>;
   static constexpr std::int64_t kTile = 16;
   static constexpr std::int64_t kRowTile = 2 * kTile, kStripRows = kRowTile;
   static int TileRows(std::int64_t rows) { return rows <= kTile ? kTile : kRowTile; }
@@ -69,7 +71,7 @@ struct TileProducts : PairProducts<typename Tiles::Rounding, 16> {
   static void End() { Tiles::End(); }
 
   template <Into kInto>
-  static void Multiply(const Product<float, Pair, Pair>& x, std::ptrdiff_t columns) {
+  static void Multiply(const TileProduct& x, std::ptrdiff_t columns) {
     if constexpr (kInto == Into::kAdd) ScaleRows(x, columns, /*ones=*/false);
     constexpr bool kExtends = kInto == Into::kAdd;
     std::ptrdiff_t c = 0;
@@ -83,34 +85,21 @@ struct TileProducts : PairProducts<typename Tiles::Rounding, 16> {
     if constexpr (kInto == Into::kScale) ScaleRows(x, columns, /*ones=*/true);
   }
   template <Into kInto>
-  static void MultiplyPanel(const Product<float, Pair, Pair>& x, std::ptrdiff_t columns) {
+  static void MultiplyPanel(const TileProduct& x, std::ptrdiff_t columns) {
     Multiply<kInto>(x, columns);
   }
 
  private:
-  // Rows of C times alpha, those with an alpha of 1 too if `ones`.
-  static HWY_INLINE void ScaleRows(const Product<float, Pair, Pair>& x, std::ptrdiff_t columns, bool ones) {
-    const hn::ScalableTag<float> d;
-    for (int r = 0; r < x.rows; ++r) {
-      if (!ones && x.alpha[r] == 1.0f) continue;
-      const auto alpha = hn::Set(d, x.alpha[r]);
-      float* const row = x.c + r * x.ldc;
-      for (std::ptrdiff_t c = 0; c < columns; c += static_cast<std::ptrdiff_t>(hn::Lanes(d))) {
-        hn::StoreU(hn::Mul(hn::LoadU(d, row + c), alpha), d, row + c);
-      }
-    }
-  }
-
   // MT × NT tiles of C from column c on: sums in tiles from 0 on, then MT tiles of A, then B, one after the other if
   // there are not enough.
   template <int MT, int NT, bool kExtends>
-  static HWY_NOINLINE void Block(const Product<float, Pair, Pair>& x, std::ptrdiff_t c) {
+  static HWY_NOINLINE void Block(const TileProduct& x, std::ptrdiff_t c) {
     static_assert(MT * NT <= 4 && (MT == 1 || NT <= 2));
     constexpr auto each = [](auto f) {
       [&]<int... i>(std::integer_sequence<int, i...>) { (f(std::integral_constant<int, i>()), ...); }
       (std::make_integer_sequence<int, MT * NT>());
     };
-    const std::ptrdiff_t lda = x.lda * 4, ldb = x.ldb * 4, ldc = x.ldc * 4;
+    const std::ptrdiff_t lda = x.lda * 4, ldb = x.layout.row * 4, ldc = x.ldc * 4;
     float* const to = x.c + c;
     each([&]<int i>(std::integral_constant<int, i>) {
       if constexpr (kExtends) {
@@ -119,15 +108,15 @@ struct TileProducts : PairProducts<typename Tiles::Rounding, 16> {
         Tiles::template Zero<i>();
       }
     });
-    const Pair *a = x.a, *b = x.b + c;
-    for (std::ptrdiff_t step = 0; step < x.k; step += kTile, a += kTile, b += kTile * x.ldb) {
+    const Pair *a = x.a, *b = x.b + x.layout.At(0, c);
+    for (std::ptrdiff_t step = 0; step < x.k; step += kTile, a += kTile, b += kTile * x.layout.row) {
       Tiles::template Load<4>(a, lda);
       if constexpr (MT == 2) Tiles::template Load<5>(a + kTile * x.lda, lda);
       [&]<int... n>(std::integer_sequence<int, n...>) {
         (
             [&] {
               constexpr int kB = MT == 2 ? 6 + n : 5 + n % 3;
-              Tiles::template Load<kB>(b + n * kTile, ldb);
+              Tiles::template Load<kB>(b + n * x.layout.tile, ldb);
               Tiles::template MultiplyAdd<n, 4, kB>();
               if constexpr (MT == 2) Tiles::template MultiplyAdd<NT + n, 5, kB>();
             }(),

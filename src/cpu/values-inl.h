@@ -40,12 +40,15 @@ class ValueSums {
   using T = typename P::T;
   using Operand = typename P::Operand;
 
-  ValueSums(const ForwardCall& call, const ForwardTask& task, const Scratch<P>& scratch, const ValueBlock<T>& block)
+  // What is left to the queue is in the output after Complete().
+  ValueSums(const ForwardCall& call, const ForwardTask& task, const Scratch<P>& scratch, const ValueBlock<T>& block,
+            typename P::Queue& queue)
       : call_(call),
         task_(task),
         head_(*task.head),
         scratch_(scratch),
         block_(block),
+        queue_(queue),
         steps_(P::StepsOf({block.keys.begin - block.first, block.keys.end - block.first})) {}
 
   // The weights of a strip times v, `masked` if some row does not see some key that another needs.
@@ -72,6 +75,14 @@ class ValueSums {
     SumCarefully(strip);
   }
 
+  // Does what is left in the queue, and writes what came of the strip there.
+  HWY_INLINE void Complete() {
+    queue_.Finish();
+    if (!queued_) return;
+    queued_ = false;
+    if (block_.finishing) WriteTile(strip_, 0, product_, product_.alpha);
+  }
+
   // Rows that see nothing.
   void WriteZeros(const Strip& strip) {
     FinishRows(strip);
@@ -90,7 +101,7 @@ class ValueSums {
 
   void Pack() {
     if (packed_) return;
-    finite_ = P::PackValues(call_.dtype, head_.v, block_.keys, block_.first, call_.d_v, scratch_.ldv, scratch_.v);
+    finite_ = P::PackValues(call_.dtype, head_.v, block_.keys, block_.first, call_.d_v, scratch_.v_layout, scratch_.v);
     packed_ = true;
   }
 
@@ -115,10 +126,9 @@ class ValueSums {
 
   // Finishes the rows of a strip: their factors become what their sums must be multiplied by.
   void FinishRows(const Strip& strip) {
-    const bool reports = Reports(head_);
-    RowPlace place = PlaceOf(strip.r);
-    for (std::int64_t x = 0; x < strip.rows; ++x, ++place) {
-      scratch_.factor[x] = FinishRow(call_, head_, place, reports, scratch_.total.rows[strip.r + x]);
+    for (std::int64_t x = 0; x < strip.rows; x += kFinishedRows) {
+      HWY_NAMESPACE::FinishRows(call_, head_, PlaceOf(strip.r + x), std::min(kFinishedRows, strip.rows - x),
+                                scratch_.total.rows + strip.r + x, scratch_.FactorsOf(strip) + x);
     }
   }
 
@@ -164,7 +174,7 @@ class ValueSums {
                                        .a = scratch_.s + needed.begin,
                                        .lda = scratch_.lds,
                                        .b = v,
-                                       .ldb = head_.v.row_stride,
+                                       .layout = {head_.v.row_stride},
                                        .k = needed.end - needed.begin,
                                        .c = sum,
                                        .ldc = scratch_.ldv};
@@ -187,22 +197,26 @@ class ValueSums {
     ProductOf<P> product;
     product.a = P::Weights(s) + steps.begin;
     product.lda = scratch_.lds;
-    product.b = keys.empty() ? v : v + (steps.begin - steps_.begin) * scratch_.ldv;
-    product.ldb = scratch_.ldv;
+    product.b = keys.empty() ? v : v + (steps.begin - steps_.begin) * scratch_.v_layout.row;
+    product.layout = scratch_.v_layout;
     product.k = steps.end - steps.begin;
     return product;
   }
 
-  // For a strip; v holds the values of the block, rows ldv apart.
+  // For a strip; v holds the values of the block.
   void Sum(const Strip& strip, const Operand* v) {
     if (block_.finishing) FinishRows(strip);
     for (std::int64_t x = 0; x < strip.rows; x += P::kRowTile) {
-      ProductOf<P> product = ProductFor(scratch_.s + x * scratch_.lds, strip.tile[x / P::kRowTile], v);
+      ProductOf<P> product = ProductFor(scratch_.ScoresOf(strip) + x * scratch_.lds, strip.tile[x / P::kRowTile], v);
       const int rows = product.rows = static_cast<int>(std::min<std::int64_t>(P::kRowTile, strip.rows - x));
       T* const o = block_.states.o + (strip.r + x) * scratch_.ldv;
-      product.alpha = scratch_.factor + x;
+      product.alpha = scratch_.FactorsOf(strip) + x;
       product.c = o;
       product.ldc = scratch_.ldv;
+      if (queue_.Takes(product, scratch_.ldv)) {
+        Enqueue(strip, product);
+        continue;
+      }
       if (!block_.finishing) {
         P::template Multiply<Into::kAdd>(product, scratch_.ldv);
         continue;
@@ -210,8 +224,33 @@ class ValueSums {
       T* const out = P::TileRows(rows) == rows ? RowsOfOutput(strip.r + x) : nullptr;
       if (out != nullptr) product.c = out, product.ldc = head_.out.row_stride;
       P::template Multiply<Into::kScale>(product, scratch_.ldv);
-      for (std::int64_t y = 0; out == nullptr && y < rows; ++y) WriteRow(strip, x + y, o + y * scratch_.ldv);
+      if (out == nullptr) WriteTile(strip, x, product, nullptr);
     }
+  }
+
+  // The rows of a product, from row x of the strip on, times their factors if they have not been multiplied.
+  void WriteTile(const Strip& strip, std::int64_t x, const ProductOf<P>& product, const T* factors) {
+    WithType<T>(call_.out.dtype, [&](auto* type) {
+      using S = std::remove_const_t<std::remove_pointer_t<decltype(type)>>;
+      S* const out = static_cast<S*>(head_.out.data);
+      RowPlace place = PlaceOf(strip.r + x);
+      for (std::int64_t y = 0; y < product.rows; ++y, ++place) {
+        StoreRow<T>(out + place.g * head_.out.head_stride + place.i * head_.out.row_stride, head_.out.column_stride,
+                    call_.d_v, factors == nullptr ? T{1} : factors[y], product.c + y * product.ldc);
+      }
+    });
+  }
+
+  // Leaves the only tile of a strip to the queue.
+  void Enqueue(const Strip& strip, const ProductOf<P>& product) {
+    if (block_.finishing) {
+      queue_.template Add<Into::kSet>(product, scratch_.ldv);
+    } else {
+      queue_.template Add<Into::kAdd>(product, scratch_.ldv);
+    }
+    strip_ = strip;
+    product_ = product;
+    queued_ = true;
   }
 
   // If the packed v holds Inf or NaN: row by row, with 0 for the values that masks hide from it, since 0·Inf is not 0.
@@ -224,14 +263,14 @@ class ValueSums {
       Pack();
       for (std::int64_t j = block_.keys.begin; j < block_.keys.end; ++j) {
         if (IsVisible(call_, head_, place.g, place.i, j)) continue;
-        P::HideValue(j - block_.first - P::ElementsIn(steps_.begin), scratch_.ldv, scratch_.v);
+        P::HideValue(j - block_.first - P::ElementsIn(steps_.begin), scratch_.ldv, scratch_.v_layout, scratch_.v);
       }
       T* const o = block_.states.o + (strip.r + x) * scratch_.ldv;
-      std::copy_n(scratch_.s + x * scratch_.lds, scratch_.lds, scratch_.row_s);
+      std::copy_n(scratch_.ScoresOf(strip) + x * scratch_.lds, scratch_.lds, scratch_.row_s);
       std::copy_n(o, scratch_.ldv, scratch_.row_o);
       ProductOf<P> product = ProductFor(scratch_.row_s, strip.tile[x / P::kRowTile], scratch_.v);
       product.rows = 1;
-      product.alpha = scratch_.factor + x;
+      product.alpha = scratch_.FactorsOf(strip) + x;
       product.c = scratch_.row_o;
       product.ldc = scratch_.ldv;
       if (block_.finishing) {
@@ -250,9 +289,13 @@ class ValueSums {
   const ForwardHead& head_;
   const Scratch<P>& scratch_;
   const ValueBlock<T> block_;
+  typename P::Queue& queue_;
   const Range steps_;                      // what the packed v holds
   bool checked_ = false, packed_ = false;  // v of this block
   bool finite_ = true;                     // as far as known
+  bool queued_ = false;                    // a strip whose product the queue has
+  Strip strip_ = {};
+  ProductOf<P> product_;
 };
 
 }  // namespace keel::cpu::HWY_NAMESPACE

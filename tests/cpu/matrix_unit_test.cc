@@ -33,7 +33,7 @@ void expect_on_every_unit(const Instance& instance) {
   for (const cpu::UnitKernels* unit : units()) {
     SCOPED_TRACE(unit->name);
     for (const Forced& forced :
-         {Forced{.unit = unit}, Forced{.tiles = {32, 64, 128}, .split_keys = false, .unit = unit},
+         {Forced{.unit = unit}, Forced{.tiles = {96, 64, 128}, .split_keys = false, .unit = unit},
           Forced{.tiles = {32, 64, 64}, .split_keys = true, .share_small = true, .unit = unit}}) {
       conformance::expect_matches_oracle(instance, forced_forward(forced));
       conformance::expect_gradients_match_oracle(instance, forced_backward(forced));
@@ -127,6 +127,27 @@ TEST(MatrixUnits, RowsDoNotDependOnTheOthers) {
   }
 }
 
+// Nearly all weight is that of one key, first in one block and then, with larger scores, in later ones: sums of weights
+// are little more than 1, and values close to the largest float must not overflow on the way.
+TEST(MatrixUnits, LargeValuesDoNotOverflow) {
+  constexpr std::int64_t rows = 40, keys = 1300, d = 32;
+  const float value = to_float(to_bfloat16(3e38f));
+  for (const double step : {2.5, 3.0, 5.0, 90.0}) {
+    std::vector<BFloat16> q(rows * d), k(keys * d), v(keys * d, to_bfloat16(value)), out(rows * d);
+    for (std::int64_t i = 0; i < rows; ++i) q[i * d] = to_bfloat16(1);
+    for (std::int64_t j = 0; j < keys; ++j) k[j * d] = to_bfloat16(-300);
+    double score = 0;
+    for (const std::int64_t j : {5, 300, 700, 1200}) k[j * d] = to_bfloat16(score), score += step;
+    for (const cpu::UnitKernels* unit : units()) {
+      run_forced(view(q.data(), {1, 1, rows, d}), view(k.data(), {1, 1, keys, d}), view(v.data(), {1, 1, keys, d}),
+                 view(out.data(), {1, 1, rows, d}), {.scale = 1.0}, {}, {.unit = unit});
+      for (const BFloat16 x : out) {
+        ASSERT_NEAR(to_float(x) / value, 1.0f, 0x1p-7f) << unit->name << ", scores " << step << " apart";
+      }
+    }
+  }
+}
+
 // What the tests say of the emulation is then true of the hardware.
 TEST(MatrixUnits, EmulatedTilesHaveTheBitsOfTheHardware) {
   const bool has_amx = machine().bf16_unit == MatrixUnit::amx;
@@ -134,7 +155,7 @@ TEST(MatrixUnits, EmulatedTilesHaveTheBitsOfTheHardware) {
   for (const Case& c : conformance::table()) {
     const Instance instance(in_bf16(c));
     const auto bytes = [&](const cpu::UnitKernels* unit) {
-      return bytes_of(instance, 1, {.tiles = {32, 64, 128}, .unit = unit});
+      return bytes_of(instance, 1, {.tiles = {96, 64, 128}, .unit = unit});
     };
     EXPECT_EQ(bytes(cpu::emulated_tiles().back()) == bytes(&cpu::unit_kernels(MatrixUnit::amx)), true) << c.name;
   }
