@@ -5,8 +5,10 @@
 #include <limits>
 #include <type_traits>
 
-#include "core/dropout.h"
+#include "cuda/hopper/dropout.cuh"
 #include "cuda/hopper/loader.cuh"
+#include "cuda/hopper/softcap.cuh"
+#include "cuda/hopper/term_tiles.cuh"
 #include "cuda/plain_forward.h"
 #include "wgmma.cuh"
 
@@ -74,8 +76,9 @@ __noinline__ __device__ void compute_again(const Call& call, const OddRow& row) 
 template <class Element, class S, Terms kTerms, Statistics kStatistics>
 class Group {
   static constexpr bool kRich = kTerms == Terms::any;
-  // Of the only term, a bias or a mask: how often a thread loads 16 bytes per row and block.
-  static constexpr int kLoads = kTerms == Terms::bias ? S::keys / 32 : kTerms == Terms::mask ? S::keys / 64 : 0;
+  static constexpr bool kTiled = S::term_bytes > 0;                          // the only term is a bias or mask
+  static constexpr bool kLinear = kTerms == Terms::alibi && S::groups == 2;  // ALiBi takes a short way
+  static constexpr bool kSkips = S::groups == 2;                             // a mask that hides nothing of a block
   static constexpr bool kEntropy = kStatistics != Statistics::none, kMoments = kStatistics == Statistics::moments;
   static constexpr int kPanelQ = S::rows * 128, kPanelK = S::keys * 128, kStage = kPanelK * S::panels;
   static constexpr int kTurn = 1;                                       // named barriers, one per warpgroup
@@ -147,9 +150,15 @@ class Group {
     full_begin_ = same_in_all(tile.full_begin);
     full_end_ = same_in_all(tile.full_end);
     q_stage_ = same_in_all(round % S::queries);
+    if constexpr (kLinear) {
+      static_assert(S::keys == 128);
+      const int at = tile.first_row + tile.diagonal + tile.shift;  // of the first row
+      across_begin_ = same_in_all(((at - S::keys + 1) >> 7) + 1);
+      across_end_ = same_in_all((at + S::rows - 1 + S::keys - 1) >> 7);
+    }
     wait(shared_address(&shared_.k_full[step_ & 1]), (step_ >> 1) & 1);
     scores(step_ & 1);
-    load_terms<true>(tile);
+    await_term(step_);
     wait_products<0>();
     hold(s_);
     release(shared_.k_empty[step_ & 1]);
@@ -167,7 +176,7 @@ class Group {
       for (; n_ >= first && (kRich || hides()); --n_) block<true>(tile);
       if constexpr (!kRich) {
 #pragma unroll 1
-        for (; n_ >= max(first, full_begin_); --n_) block<false>(tile);
+        for (const int end = max(first, full_until()); n_ >= end; --n_) block<false>(tile);
       }
     }
     release(shared_.q_empty[round % S::queries]);
@@ -176,8 +185,15 @@ class Group {
     ++step_;
   }
 
-  // Whether block n_ hides some key from some row.
-  KEEL_DEVICE bool hides() const { return n_ < full_begin_ || n_ >= full_end_; }
+  // Whether block n_ hides some key from some row, or has keys on both sides of some row's position where that matters.
+  KEEL_DEVICE bool hides() const {
+    if (kLinear && n_ >= across_begin_ && n_ < across_end_) return true;
+    return n_ < full_begin_ || n_ >= full_end_;
+  }
+  // The last block, from n_ down, of those that do not.
+  KEEL_DEVICE int full_until() const {
+    return kLinear && n_ >= across_end_ ? max(full_begin_, across_end_) : full_begin_;
+  }
 
   KEEL_DEVICE RowPlace place(const Tile& tile, int r) const {
     const int at = tile.first_row + group_ * 64 + warp_ * 16 + lane_ / 4 + 8 * r;
@@ -214,13 +230,10 @@ class Group {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const RowPlace p = place(tile, r);
-      first_key_[r] = p.keys.begin;
-      keys_[r] = p.keys.end - p.keys.begin;
       m_[r] = kHidden;
       l_[r] = e_[r] = f1_[r] = f2_[r] = 0;
       count_[r] = visible_[r] = 0;
       zero_[r] = 0;
-      from_[r] = 0;
       if (kTerms == Terms::alibi) slope_log2_[r] = slope_log2(tile, p) / a_.scale_log2;
       if (kRich && kKeeps) {
         scale_log2_[r] = scale_log2(tile, p);
@@ -266,7 +279,7 @@ class Group {
     wait(shared_address(&shared_.v_full[step_ & 1]), (step_ >> 1) & 1);
     values(step_ & 1);
     if (S::groups > 1) signal(kTurn + (group_ + 1) % S::groups, 256);
-    load_terms<kPartial>(tile);
+    await_term(next);
     wait_products<1>();
     hold(s_);
     release(shared_.k_empty[next & 1]);
@@ -280,148 +293,89 @@ class Group {
     step_ = next;
   }
 
-  // Element i's key, counted from the first that its row may see by position.
-  KEEL_DEVICE int key_base(const Tile& tile, int r) const {
-    return n_ * S::keys - tile.shift + column_ - first_key_[r];
+  // The thread's first key of the block.
+  KEEL_DEVICE int first_key(const Tile& tile) const { return n_ * S::keys - tile.shift + column_; }
+
+  // Which keys of the block row r may see by position: bit 2·j + b is the thread's key 8·j + b.
+  KEEL_DEVICE std::uint32_t in_range(const Tile& tile, int r) const {
+    const Keys keys = place(tile, r).keys;
+    const int first = first_key(tile);
+    const auto below = [](int key) {
+      const int x = min(max(key, 0), 128), count = x / 8 * 2 + min(x % 8, 2);
+      return count < 32 ? (1u << count) - 1 : ~0u;
+    };
+    return below(keys.end - first) & ~below(keys.begin - first);
   }
 
-  KEEL_DEVICE void hide(const Tile& tile) {
+  // Of row r, scores without a bit become hidden.
+  KEEL_DEVICE void keep(int r, std::uint32_t bits) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int base = key_base(tile, r);
-#pragma unroll
-      for (int j = 0; j < S::keys / 4; ++j) {
-        const int key = base + j / 2 * 8 + (j & 1);
-        float& y = s_[j / 2 * 4 + 2 * r + (j & 1)];
-        y = static_cast<unsigned>(key) < static_cast<unsigned>(keys_[r]) ? y : kHidden;
-      }
+    for (int i = 0; i < S::keys / 4; ++i) {
+      float& y = s_[i / 2 * 4 + 2 * r + (i & 1)];
+      y = (bits & (1u << i)) != 0 ? y : kHidden;
     }
   }
 
   // ---- A single term. Scores stay in units of q·k, of which the softmax takes the scale, so terms are divided by it.
   // What is then infinite, or below what hides, makes a row odd if no other score is above.
 
-  // The term's values for the block of scores on its way, while products run.
+  // What the term needs for the block of scores on its way, while products run.
+  KEEL_DEVICE void await_term(int step) {
+    if constexpr (kTiled) ptx::wait(ptx::shared_address(&shared_.term_full[group_]), step & 1);
+  }
+
+  // Of one row, exactly.
+  KEEL_DEVICE void cap_row(int r) {
+#pragma unroll
+    for (int i = 2 * r; i < S::keys / 2; i += 8) cap_4(a_.softcap, s_[i], s_[i + 1], s_[i + 4], s_[i + 5]);
+  }
+
+  // −slope·|position − key|. Of a block on one side of the row's position it is linear in the key; base_ is what its
+  // scores have in common. Where there are registers for it, blocks with keys on both sides of some row's position
+  // count as partial, and others are known to be of the simple kind.
   template <bool kPartial>
-  KEEL_DEVICE void load_terms(const Tile& tile) {
-    if constexpr (kTerms == Terms::bias) load_rows<kPartial, std::uint16_t>(a_.call.bias, tile);
-    if constexpr (kTerms == Terms::mask) load_rows<kPartial, std::uint8_t>(a_.call.mask, tile);
-  }
-
-  // The four threads of a row share its loads: 16 bytes each, which lie at multiples of 16, as the planner has seen to.
-  // Chunk 4·q + (lane mod 4) of the block's row is loaded_[r][q]. Past the last key there is nothing to read.
-  template <bool kPartial, class Bits>
-  KEEL_DEVICE void load_rows(const Strided& x, const Tile& tile) {
-    constexpr int kChunk = 16 / sizeof(Bits);
-    const int first = n_ * S::keys + (lane_ & 3) * kChunk;
+  KEEL_DEVICE void add_alibi(const Tile& tile, int r) {
+    const int row = tile.first_row + group_ * 64 + warp_ * 16 + lane_ / 4 + 8 * r, at = row + tile.diagonal;
+    const int first = n_ * S::keys - tile.shift, last = first + S::keys - 1;
+    const bool across = !kLinear || (kPartial && at > first && at < last);
+    const float distance = static_cast<float>(at - first_key(tile));  // exact
+    const float slope = kLinear && at >= last ? slope_log2_[r] : -slope_log2_[r];
+    base_[r] = across ? 0.0f : -slope * distance;
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const Bits* const row = static_cast<const Bits*>(x.data) + place_of(x, tile, place(tile, r));
-#pragma unroll
-      for (int q = 0; q < kLoads; ++q) {
-        const int key = first + 4 * q * kChunk;
-        if (!kPartial || key + kChunk <= tile.k_len) {
-          loaded_[r][q] = __ldg(reinterpret_cast<const uint4*>(row + key));
-        } else {
-          Bits values[kChunk];
-#pragma unroll
-          for (int i = 0; i < kChunk; ++i) values[i] = key + i < tile.k_len ? row[key + i] : Bits{0};
-          memcpy(&loaded_[r][q], values, sizeof(values));
-        }
-      }
+    for (int j = 0; j < S::keys / 4; ++j) {
+      const float key = static_cast<float>(j / 2 * 8 + (j & 1));
+      float& y = s_[j / 2 * 4 + 2 * r + (j & 1)];
+      y = fmaf(slope, across ? fabsf(distance - key) : key, y);
     }
   }
 
-  // Each of four threads has four words; afterwards the l-th has the l-th word of each.
-  KEEL_DEVICE void exchange(std::uint32_t (&word)[4]) const {
-#pragma unroll
-    for (int step = 1; step <= 2; step *= 2) {
-      const bool upper = (lane_ & step) != 0;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (i & step) continue;
-        const std::uint32_t other = __shfl_xor_sync(~0u, upper ? word[i] : word[i + step], step);
-        (upper ? word[i] : word[i + step]) = other;
-      }
-    }
-  }
-
-  // A bit per byte, set where that is not 0.
-  KEEL_DEVICE static std::uint32_t bits_of(std::uint32_t bytes) { return __vsetne4(bytes, 0) * 0x01020408u >> 24; }
-  KEEL_DEVICE static std::uint32_t bits_of(const uint4& bytes) {
-    return bits_of(bytes.x) | bits_of(bytes.y) << 4 | bits_of(bytes.z) << 8 | bits_of(bytes.w) << 12;
-  }
-
-  KEEL_DEVICE void hide_by_mask(int r) {
-    static_assert(kTerms != Terms::mask || kLoads == 2);
-    const std::uint32_t mine = bits_of(loaded_[r][0]) | bits_of(loaded_[r][1]) << 16;
-#pragma unroll
-    for (int t = 0; t < 4; ++t) {  // chunks t and t + 4 of 16 keys: columns 8·j + column_, and the next
-      const std::uint32_t seen = __shfl_sync(~0u, mine, t, 4) >> column_;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int j = 2 * (t + i / 2 * 4) + i % 2;
-        float &y = s_[4 * j + 2 * r], &z = s_[4 * j + 2 * r + 1];
-        y = seen >> (8 * i) & 1 ? y : kHidden;
-        z = seen >> (8 * i + 1) & 1 ? z : kHidden;
-      }
-    }
-  }
-
-  KEEL_DEVICE void add_bias(int r) {
-#pragma unroll
-    for (int q = 0; q < kLoads; ++q) {
-      std::uint32_t pairs[4] = {loaded_[r][q].x, loaded_[r][q].y, loaded_[r][q].z, loaded_[r][q].w};
-      exchange(pairs);
-#pragma unroll
-      for (int t = 0; t < 4; ++t) {
-        const float2 b = ptx::unpack<Element>(pairs[t]);
-        float &y = s_[4 * (4 * q + t) + 2 * r], &z = s_[4 * (4 * q + t) + 2 * r + 1];
-        y = fmaf(b.x, a_.inverse_scale, y);
-        z = fmaf(b.y, a_.inverse_scale, z);
-      }
-    }
-  }
-
-  // c·tanh(s/c) = c·(1 − 2 / (1 + e^(2s/c))), in units of q·k. Four share a reciprocal: such units are few.
-  KEEL_DEVICE void cap_scores() {
-    const float cap = static_cast<float>(a_.call.softcap);
-    const float to_power = 2.0f * a_.scale_log2 / cap, top = cap * a_.inverse_scale;
-    constexpr float kMost = 30.0f;  // beyond, the tangent is 1
-#pragma unroll
-    for (int i = 0; i < S::keys / 2; i += 4) {
-      float x[4];
-#pragma unroll
-      for (int t = 0; t < 4; ++t) x[t] = 1.0f + ptx::exp2_fast(clamped(s_[i + t] * to_power, kMost));
-      const float low = x[0] * x[1], high = x[2] * x[3], all = -2.0f * top * ptx::reciprocal_fast(low * high);
-      const float of_low = all * high, of_high = all * low;
-      s_[i] = fmaf(of_low, x[1], top);
-      s_[i + 1] = fmaf(of_low, x[0], top);
-      s_[i + 2] = fmaf(of_high, x[3], top);
-      s_[i + 3] = fmaf(of_high, x[2], top);
-    }
-  }
-  // A NaN stays one.
-  KEEL_DEVICE static float clamped(float x, float most) { return x > most ? most : x; }
-
+  template <bool kPartial>
   KEEL_DEVICE void add_term(const Tile& tile) {
-    if constexpr (kTerms == Terms::softcap) cap_scores();
     if constexpr (kTerms == Terms::alibi) {
+      add_alibi<kPartial>(tile, 0);
+      add_alibi<kPartial>(tile, 1);
+    }
+    if constexpr (kTerms == Terms::bias) {
+      add_bias<Element, S::keys>(s_, first_term<S>(a_, shared_.term[group_], warp_, lane_), a_.inverse_scale);
+      release_by_warp(shared_.term_empty[group_]);
+    }
+  }
+
+  // By the mask, and by position.
+  template <bool kPartial>
+  KEEL_DEVICE void hide(const Tile& tile) {
+    if constexpr (kPartial || kTerms == Terms::mask) {
+      std::uint32_t seen[2] = {~0u, ~0u};
+      if constexpr (kTerms == Terms::mask) {
+        read_mask(first_term<S>(a_, shared_.term[group_], warp_, lane_), lane_, seen);
+        release_by_warp(shared_.term_empty[group_]);
+        if (kSkips && !kPartial && __all_sync(~0u, (seen[0] & seen[1]) == ~0u)) return;
+      }
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const int row = tile.first_row + group_ * 64 + warp_ * 16 + lane_ / 4 + 8 * r;
-        const float distance = static_cast<float>(row + tile.diagonal - key_base(tile, r) - first_key_[r]);  // exact
-#pragma unroll
-        for (int j = 0; j < S::keys / 4; ++j) {
-          float& y = s_[j / 2 * 4 + 2 * r + (j & 1)];
-          y = fmaf(-slope_log2_[r], fabsf(distance - static_cast<float>(j / 2 * 8 + (j & 1))), y);
-        }
+        if (kPartial) seen[r] &= in_range(tile, r);
+        keep(r, seen[r]);
       }
-    }
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      if constexpr (kTerms == Terms::mask) hide_by_mask(r);
-      if constexpr (kTerms == Terms::bias) add_bias(r);
     }
   }
 
@@ -435,11 +389,11 @@ class Group {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       if (S::d > 128) asm volatile("" ::: "memory");  // one row's loads at a time, or registers run out
-      const int base = key_base(tile, r);
       const RowPlace p = place(tile, r);
+      const int first = p.keys.begin, base = first_key(tile) - first, keys = p.keys.end - first;
       const float scale = kKeeps ? scale_log2_[r] : scale_log2(tile, p);
       const float slope = kKeeps ? slope_log2_[r] : slope_log2(tile, p);
-      const int diagonal = p.row + tile.diagonal - first_key_[r];  // counted as keys are here
+      const int diagonal = p.row + tile.diagonal - first;  // counted as keys are here
       const auto each = [&](auto&& change) {
 #pragma unroll
         for (int j = 0; j < S::keys / 4; ++j) {
@@ -460,13 +414,12 @@ class Group {
           y = cap_log2 * fmaf(-2.0f, ptx::reciprocal_fast(1.0f + ptx::exp2_fast(y * two_over_cap)), 1.0f);
         });
       }
-      const auto visible = [&](int key) { return static_cast<unsigned>(key) < static_cast<unsigned>(keys_[r]); };
       if (c.bias) {
-        const std::int64_t from = place_of(c.bias, tile, p) + tile.k_begin + base + first_key_[r];
+        const std::int64_t from = place_of(c.bias, tile, p) + tile.k_begin + base + first;
         if (c.bias.dtype == DType::f32) {
-          add_any_bias(r, base, static_cast<const float*>(c.bias.data) + from);
+          add_any_bias(r, base, keys, static_cast<const float*>(c.bias.data) + from);
         } else {
-          add_any_bias(r, base, static_cast<const Element*>(c.bias.data) + from);
+          add_any_bias(r, base, keys, static_cast<const Element*>(c.bias.data) + from);
         }
       }
       if (c.alibi) {
@@ -474,19 +427,19 @@ class Group {
         each([&](float& y, int key) { y = fmaf(-slope, fabsf(distance - static_cast<float>(key - base)), y); });
       }
       if (c.mask) {
-        const unsigned char* const mask = static_cast<const unsigned char*>(c.mask.data) + place_of(c.mask, tile, p) +
-                                          tile.k_begin + base + first_key_[r];
-        with_pairs(r, base, mask, [](float& y, unsigned char seen) { y = seen != 0 ? y : kHidden; });
+        const unsigned char* const mask =
+            static_cast<const unsigned char*>(c.mask.data) + place_of(c.mask, tile, p) + tile.k_begin + base + first;
+        with_pairs(r, base, keys, mask, [](float& y, unsigned char seen) { y = seen != 0 ? y : kHidden; });
       }
       if (n_ < full_begin_ || n_ >= full_end_) {
-        each([&](float& y, int key) { y = visible(key) ? y : kHidden; });
+        each([&](float& y, int key) { y = static_cast<unsigned>(key) < static_cast<unsigned>(keys) ? y : kHidden; });
       }
     }
   }
 
   // Two adjacent values at once, where they lie at a multiple of their size.
   template <class Stored, class Change>
-  KEEL_DEVICE void with_pairs(int r, int base, const Stored* row, const Change& change) {
+  KEEL_DEVICE void with_pairs(int r, int base, int keys, const Stored* row, const Change& change) {
     struct alignas(2 * sizeof(Stored)) Pair {
       Stored x[2];
     };
@@ -502,7 +455,7 @@ class Group {
 #pragma unroll
       for (int j = 0; j < S::keys / 4; ++j) {
         const int key = base + j / 2 * 8 + (j & 1);
-        if (static_cast<unsigned>(key) < static_cast<unsigned>(keys_[r])) {
+        if (static_cast<unsigned>(key) < static_cast<unsigned>(keys)) {
           change(s_[j / 2 * 4 + 2 * r + (j & 1)], row[j / 2 * 8 + (j & 1)]);
         }
       }
@@ -511,8 +464,8 @@ class Group {
 
   // A finite bias stays finite in units of log 2, or becomes +inf, which is told below; its −inf masks.
   template <class Stored>
-  KEEL_DEVICE void add_any_bias(int r, int base, const Stored* row) {
-    with_pairs(r, base, row, [](float& y, const Stored& stored) {
+  KEEL_DEVICE void add_any_bias(int r, int base, int keys, const Stored* row) {
+    with_pairs(r, base, keys, row, [](float& y, const Stored& stored) {
       const float b = static_cast<float>(stored);
       constexpr float kLog2e = 1.4426950408889634f, kLeast = -3.4028234e38f / kLog2e;
       y = b == -kInfinity ? kHidden : fmaf(fmaxf(b, kLeast), kLog2e, y);
@@ -522,96 +475,134 @@ class Group {
   // Scores become weights relative to the largest score so far; a_factor_ is what earlier weights are multiplied by.
   template <bool kPartial>
   KEEL_DEVICE void softmax(const Tile& tile) {
-    using ptx::exp2_fast;
+    if constexpr (kTerms == Terms::softcap && !kPartial) {
+      weigh_capped(0);
+      weigh_capped(1);
+      return;
+    }
     if (kRich) {
       enrich(tile);
     } else {
-      add_term(tile);
-      if (kPartial) hide(tile);
+      if constexpr (kTerms == Terms::softcap) {
+        cap_row(0);
+        cap_row(1);
+      }
+      add_term<kPartial>(tile);
+      hide<kPartial>(tile);
     }
-    const float scale = kRich ? 1.0f : a_.scale_log2;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float parts[4] = {m_[r], kHidden, kHidden,
-                        kHidden};  // four short chains of dependent instructions, not a long one
+      // Four short chains of dependent instructions, not a long one.
+      float parts[4] = {kLinear ? kHidden : m_[r], kHidden, kHidden, kHidden};
 #pragma unroll
       for (int j = 0; j < S::keys / 4; ++j) parts[j & 3] = fmaxf(parts[j & 3], s_[j / 2 * 4 + 2 * r + (j & 1)]);
-      const float largest = quad_max(fmaxf(fmaxf(parts[0], parts[1]), fmaxf(parts[2], parts[3])));
-      if (kMoments) add_moments<kPartial>(r, largest);
-      // Rounded, so that a largest score that stays the largest leaves earlier weights as they are.
-      const float before = __fmul_rn(m_[r], scale), reference = largest <= kHidden ? 0.0f : __fmul_rn(largest, scale);
-      a_factor_[r] = exp2_fast(before - reference);
-      if (kEntropy) e_[r] = a_factor_[r] * fmaf(l_[r], fmaxf(before - reference, kDeepest), e_[r]);
-      m_[r] = largest;
-      l_[r] *= a_factor_[r];
-#pragma unroll
-      for (int j = 0; j < S::keys / 4; ++j) {
-        float& y = s_[j / 2 * 4 + 2 * r + (j & 1)];
-        float x = fmaf(y, scale, -reference);
-        y = exp2_fast(x);
-        l_[r] += y;
-        if (kEntropy) {
-          if (kRich) x = fmaxf(x, kDeepest);  // 0 · −inf would be NaN
-          e_[r] = fmaf(y, x, e_[r]);
-        }
-      }
+      float largest = fmaxf(fmaxf(parts[0], parts[1]), fmaxf(parts[2], parts[3]));
+      if (kLinear) largest = fmaxf(m_[r], largest + base_[r]);
+      const float reference = raise(r, quad_max(largest));
+      weigh<kPartial>(r, kLinear ? fmaf(-base_[r], a_.scale_log2, reference) : reference);
     }
     if (kTerms == Terms::dropout || (kRich && a_.call.dropout > 0)) drop(tile);
   }
 
-  // Sums of scores and their squares, from the first block's largest on: equal scores then have variance 0.
-  template <bool kPartial>
-  KEEL_DEVICE void add_moments(int r, float largest) {
-    constexpr float kLow = kRich ? kMaskedLog2 : kHidden;
-    if (m_[r] <= kLow && largest > kLow) from_[r] = largest;
-    const auto add = [&](float y) {
-      const float z = y - from_[r];
-      f1_[r] += z;
-      f2_[r] = fmaf(z, z, f2_[r]);
-    };
-    if (kRich) {
-#pragma unroll
-      for (int j = 0; j < S::keys / 4; ++j) {
-        const float y = s_[j / 2 * 4 + 2 * r + (j & 1)];
-        if (y > kMaskedLog2) {
-          add(y);
-          ++count_[r];
-        }
-        if (y > kHidden) ++visible_[r];
-      }
-    } else if (kPartial) {
-#pragma unroll
-      for (int j = 0; j < S::keys / 4; ++j) {
-        const float y = s_[j / 2 * 4 + 2 * r + (j & 1)];
-        if (y != kHidden) add(y);
-      }
-    } else {
-#pragma unroll
-      for (int j = 0; j < S::keys / 4; ++j) add(s_[j / 2 * 4 + 2 * r + (j & 1)]);
+  // To a new largest score. Returns it in units of log 2.
+  KEEL_DEVICE float raise(int r, float largest) {
+    // Rounded, so that a largest score that stays the largest leaves earlier weights as they are.
+    const float scale = kRich ? 1.0f : a_.scale_log2, before = __fmul_rn(m_[r], scale);
+    const float reference = largest <= kHidden ? 0.0f : __fmul_rn(largest, scale);
+    a_factor_[r] = ptx::exp2_fast(before - reference);
+    if (kMoments && count_[r] > 0) {
+      const float step = before - reference, number = static_cast<float>(count_[r]);
+      f2_[r] = fmaf(step, fmaf(number, step, 2.0f * f1_[r]), f2_[r]);
+      f1_[r] = fmaf(number, step, f1_[r]);
     }
+    if (kEntropy) e_[r] = a_factor_[r] * fmaf(l_[r], fmaxf(before - reference, kDeepest), e_[r]);
+    m_[r] = largest;
+    l_[r] *= a_factor_[r];
+    return reference;
   }
 
-  // Dropout's numbers come four to a counter, for keys 16 apart of the same 64: each counter is computed once.
+  template <bool kPartial>
+  KEEL_DEVICE void weigh(int r, float reference) {
+    const float scale = kRich ? 1.0f : a_.scale_log2;
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j < S::keys / 4; ++j) {
+      float& y = s_[j / 2 * 4 + 2 * r + (j & 1)];
+      float x = fmaf(y, scale, -reference);
+      if (kMoments && (kRich ? y > kMaskedLog2 : !kPartial || y != kHidden)) {
+        f1_[r] += x;
+        f2_[r] = fmaf(x, x, f2_[r]);
+        if (kRich || kPartial) ++count_[r];
+      }
+      if (kMoments && kRich && y > kHidden) ++visible_[r];
+      y = ptx::exp2_fast(x);
+      sum += y;
+      if (kEntropy) {
+        if (kRich) x = fmaxf(x, kDeepest);  // 0 · −inf would be NaN
+        e_[r] = fmaf(y, x, e_[r]);
+      }
+    }
+    l_[r] += sum;
+    if (kMoments && !(kRich || kPartial)) count_[r] += S::keys / 4;
+  }
+
+  // With a softcap, which leaves the largest score the largest. A thread whose scores of the row are all near 0 takes
+  // the short way; no other row has a say in it.
+  KEEL_DEVICE void weigh_capped(int r) {
+    float high[2] = {-kInfinity, -kInfinity}, low[2] = {kInfinity, kInfinity};
+#pragma unroll
+    for (int j = 0; j < S::keys / 4; ++j) {
+      const float y = s_[j / 2 * 4 + 2 * r + (j & 1)];
+      high[j & 1] = fmaxf(high[j & 1], y);
+      low[j & 1] = fminf(low[j & 1], y);
+    }
+    const float most = fmaxf(high[0], high[1]), least = fminf(low[0], low[1]);
+    const float reference = raise(r, fmaxf(m_[r], capped(a_.softcap, quad_max(most))));
+    if (fmaxf(most, -least) <= a_.softcap.near) {
+      float sum = 0;
+#pragma unroll
+      for (int j = 0; j < S::keys / 4; ++j) {
+        float& y = s_[j / 2 * 4 + 2 * r + (j & 1)];
+        y = ptx::exp2_fast(near_capped(a_.softcap, y, reference));
+        sum += y;
+      }
+      l_[r] += sum;
+    } else {
+      cap_row(r);
+      weigh<false>(r, reference);
+    }
+    __syncwarp();
+  }
+
+  // Weights that dropout does not keep become 0.
   KEEL_DEVICE void drop(const Tile& tile) {
-    const Dropout dropout(a_.call.dropout, a_.call.seed);
-    const auto threshold = static_cast<std::uint32_t>(dropout.threshold);
+    const DropoutArguments& a = a_.dropout;
     const int position = tile.k_position + n_ * S::keys - tile.shift, group = position / 64;
     const bool second_half = S::keys == 32 && position % 64 != 0;
+    int heads[2];
+    DropoutRow rows[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const RowPlace p = place(tile, r);
+      heads[r] = kRich ? p.head : tile.head;
+      rows[r] = dropout_row(a, heads[r], tile.q_position + p.row);
+    }
 #pragma unroll
-      for (int g = 0; g < (S::keys + 63) / 64; ++g) {
+    for (int g = 0; g < (S::keys + 63) / 64; ++g) {
 #pragma unroll
-        for (int c = 0; c < 4; ++c) {  // columns 8·(c / 2) + column_ + c mod 2 of 16
-          const auto words = philox({static_cast<std::uint32_t>(16 * (group + g) + 8 * (c / 2) + column_ + (c & 1)),
-                                     static_cast<std::uint32_t>(tile.q_position + p.row),
-                                     static_cast<std::uint32_t>(p.head), static_cast<std::uint32_t>(tile.entry)},
-                                    dropout.key);
+      for (int c = 0; c < 2; ++c) {  // columns 8·c + column_ of 16, and the next
+        const int counter = 16 * (group + g) + 8 * c + column_;
+        DropoutKey keys[2][2];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) keys[i / 2][i % 2] = dropout_key(a, heads[i / 2], tile.entry, counter + i % 2);
+        std::uint32_t words[4][4];
+        dropout_words(a, rows, keys, words);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
 #pragma unroll
           for (int w = 0; w < (S::keys == 32 ? 2 : 4); ++w) {
-            float& y = s_[(8 * g + 2 * w + c / 2) * 4 + 2 * r + (c & 1)];
-            y = (second_half ? words[(w + 2) & 3] : words[w]) >= threshold ? y : 0.0f;
+            float& y = s_[4 * (8 * g + 2 * w + c) + i];
+            y = (second_half ? words[i][(w + 2) & 3] : words[i][w]) >= a.threshold ? y : 0.0f;
           }
         }
       }
@@ -717,7 +708,7 @@ class Group {
     }
     if (kRich) zero_[r] = quad_sum(zero_[r]);
     const int begin = tile.block_begin * S::keys - tile.shift, end = tile.block_end * S::keys - tile.shift;
-    const bool sees = place.row < tile.q_len && keys_[r] > 0 && first_key_[r] < end && first_key_[r] + keys_[r] > begin;
+    const bool sees = place.row < tile.q_len && place.keys.begin < min(place.keys.end, end) && place.keys.end > begin;
     if (!sees) {
       l_[r] = 0;
       return x;
@@ -732,7 +723,7 @@ class Group {
     // should.
     x.odd = none || !(l_[r] > 0x1p-20f && l_[r] < kInfinity) || !(fabsf(m_[r]) < kInfinity) ||
             (kEntropy && e_[r] != e_[r]) || (kMoments && (kRich ? !numbers : !(f2_[r] < 0x1p90f)));
-    x.visible = kRich && kMoments ? visible_[r] : keys_[r];
+    x.visible = kRich && kMoments ? visible_[r] : place.keys.end - place.keys.begin;
     x.largest = __fmul_rn(m_[r], kRich ? 1.0f : a_.scale_log2);
     float top = x.largest, l = l_[r];
     if (a_.call.sinks && a_.partials.out == nullptr) {
@@ -774,13 +765,14 @@ class Group {
       at<float>(c.entropy, b, h, i) = masked ? 0.0f : (log2f(x.l) - e_[r] / x.l) * CUDART_LN2_F;
     }
     if (kMoments) {
-      const int count = masked ? 0 : kRich ? count_[r] : keys_[r];
-      const float unit = (kRich ? 1.0f : a_.scale_log2) * CUDART_LN2_F, number = static_cast<float>(count);
+      const int count = masked ? 0 : kRich ? count_[r] : place.keys.end - place.keys.begin;
+      const float number = static_cast<float>(count);
       const float mean = count == 0 ? 0.0f : f1_[r] / number;
       if (c.logit_count) at<std::int64_t>(c.logit_count, b, h, i) = count;
-      if (c.logit_mean) at<float>(c.logit_mean, b, h, i) = count == 0 ? 0.0f : (from_[r] + mean) * unit;
+      if (c.logit_mean) at<float>(c.logit_mean, b, h, i) = count == 0 ? 0.0f : (x.largest + mean) * CUDART_LN2_F;
       if (c.logit_var) {
-        at<float>(c.logit_var, b, h, i) = count == 0 ? 0.0f : fmaxf(f2_[r] / number - mean * mean, 0.0f) * unit * unit;
+        at<float>(c.logit_var, b, h, i) =
+            count == 0 ? 0.0f : fmaxf(f2_[r] / number - mean * mean, 0.0f) * (CUDART_LN2_F * CUDART_LN2_F);
       }
     }
   }
@@ -807,6 +799,20 @@ class Group {
                    {p * 64, 0, tile.q_begin + tile.first_row + in_tile, tile.head, tile.batch});
       }
       commit_stores();
+    }
+  }
+
+  // Each of four threads has four words; afterwards the l-th has the l-th word of each.
+  KEEL_DEVICE void exchange(std::uint32_t (&word)[4]) const {
+#pragma unroll
+    for (int step = 1; step <= 2; step *= 2) {
+      const bool upper = (lane_ & step) != 0;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (i & step) continue;
+        const std::uint32_t other = __shfl_xor_sync(~0u, upper ? word[i] : word[i + step], step);
+        (upper ? word[i] : word[i + step]) = other;
+      }
     }
   }
 
@@ -872,18 +878,18 @@ class Group {
   int n_ = 0;                // the block whose scores are in s_
   int q_stage_ = 0;          // where the tile's q is
   int full_begin_ = 0, full_end_ = 0;
+  int across_begin_ = 0, across_end_ = 0;  // blocks with keys on both sides of some row's position
 
   float o_[S::d / 2], s_[S::keys / 2];
   std::uint32_t p_[S::keys / 4];
   float a_factor_[2];
-  float m_[2], l_[2];                         // largest score, sum of weights
-  float e_[2];                                // Σ weight · (score − largest)
-  float f1_[2], f2_[2], from_[2];             // sums of scores and squares, from `from_`
-  int count_[2], visible_[2];                 // scores in those sums, and visible ones, where they are counted
-  float zero_[2];                             // NaN where a score was infinite or NaN
-  int first_key_[2], keys_[2];                // that the row may see by position
-  float scale_log2_[2], slope_log2_[2];       // the slope divided by the scale, where it is the only term
-  uint4 loaded_[2][kLoads > 0 ? kLoads : 1];  // of the only term, as loaded
+  float m_[2], l_[2];                    // largest score, sum of weights
+  float e_[2];                           // Σ weight · (score − largest)
+  float f1_[2], f2_[2];                  // sums of scores and their squares, less the largest, in units of log 2
+  int count_[2], visible_[2];            // scores in those sums, and visible ones where they are counted
+  float zero_[2];                        // NaN where a score was infinite or NaN
+  float scale_log2_[2], slope_log2_[2];  // the slope divided by the scale, where it is the only term
+  float base_[2];                        // of ALiBi alone
 };
 
 template <class Element, class S, Terms kTerms, Statistics kStatistics>
@@ -905,6 +911,8 @@ __global__ void __launch_bounds__(S::threads, 1)
     init(shared.q_empty, S::groups);
     init(shared.k_empty, S::groups);
     init(shared.v_empty, S::groups);
+    init(shared.term_full, 1);
+    init(shared.term_empty, 4);
     shared.odd = -1;
     publish_barriers();
     for (const CUtensorMap* map : {&maps.q, &maps.k, &maps.v, &maps.out}) prefetch_map(*map);
@@ -915,6 +923,9 @@ __global__ void __launch_bounds__(S::threads, 1)
     give_registers<S::loader_registers>();
     if (threadIdx.x == 0) load_tiles<S, Element>(shared, maps, a);
     if (threadIdx.x == 32) choose_tiles<S, Element>(shared, a);
+    if constexpr (S::term_bytes > 0) {
+      if (threadIdx.x == 64) load_terms<S, Element>(shared, maps, a);
+    }
   } else {
     take_registers<S::group_registers>();
     Group<Element, S, kTerms, kStatistics>(shared, maps, a, group - 1).run();
