@@ -371,11 +371,12 @@ class Group {
         release_by_warp(shared_.term_empty[group_]);
         if (kSkips && !kPartial && __all_sync(~0u, (seen[0] & seen[1]) == ~0u)) return;
       }
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        if (kPartial) seen[r] &= in_range(tile, r);
-        keep(r, seen[r]);
+      if (kPartial) {
+        seen[0] &= in_range(tile, 0);
+        seen[1] &= in_range(tile, 1);
       }
+      keep(0, seen[0]);
+      keep(1, seen[1]);
     }
   }
 

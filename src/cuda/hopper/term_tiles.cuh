@@ -101,6 +101,7 @@ KEEL_DEVICE void read_mask(std::uint32_t first, int lane, std::uint32_t (&seen)[
     const std::uint32_t low = __shfl_sync(~0u, mine, l >> 1, 4) >> shift;
     const std::uint32_t high = __shfl_sync(~0u, mine, (l >> 1) + 2, 4) >> shift;
     seen[r] = (low & 0x33333333u) | (high & 0x33333333u) << 2;
+    asm("" : "+r"(seen[r]));  // else bits are taken out of the two parts, one by one
   }
 }
 
