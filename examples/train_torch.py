@@ -63,7 +63,9 @@ class Transformer(nn.Module):
 
 
 def health(records):
-    """The two heads to look at."""
+    """The two heads to look at, if any were."""
+    if not records:
+        return ""
     loudest = max(record["max_logit"] for record in records)
     lowest = min(record["mean_entropy"] for record in records)
     return f"largest logit {loudest:5.2f}  lowest entropy {lowest:.2f} nats"
@@ -154,7 +156,7 @@ def learn_text(options):
     latest = []
 
     def after():
-        latest.extend(watch.step())
+        latest.append(watch.step())  # whose records are looked at later: that would wait for the GPU
 
     for first in range(0, options.steps, stretch):
         latest.clear()
@@ -166,7 +168,7 @@ def learn_text(options):
         print(
             f"step {first + stretch:4}  loss {losses[0]:.4f}, torch's {losses[1]:.4f}  "
             f"{ours.speeds[-1] / 1e3:.0f}k tokens/s, torch's {theirs.speeds[-1] / 1e3:.0f}k  "
-            + (health(latest) if latest else ""),
+            + health([record for records in latest for record in records]),
             flush=True,
         )
     a, b = (torch.stack(arm.losses).double().cpu() for arm in (ours, theirs))

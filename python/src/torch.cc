@@ -22,10 +22,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -302,9 +304,19 @@ class Backward : public torch::autograd::Node {
   Settings settings_;
 };
 
+// Nodes count their references themselves in newer versions of torch.
+template <class Node, class... Arguments>
+auto new_node(const Arguments&... arguments) {
+  if constexpr (std::is_base_of_v<c10::intrusive_ptr_target, Node>) {
+    return c10::make_intrusive<Node>(arguments...);
+  } else {
+    return std::shared_ptr<Node>(new Node(arguments...), [](Node* node) { deleteNode(node); });
+  }
+}
+
 Tensor with_derivative(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
                        const Settings& settings) {
-  const auto node = c10::make_intrusive<Backward>(q, k, v, mask, settings);
+  const auto node = new_node<Backward>(q, k, v, mask, settings);
   Tensor lse;
   Tensor out = forward(q, k, v, mask, settings, &lse);
   torch::autograd::set_history(out, node);

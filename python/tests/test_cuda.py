@@ -1,6 +1,7 @@
 """Keel on CUDA tensors: the results of the CPU, on torch's stream, from torch's memory, captured and compiled."""
 
 import copy
+import json
 import os
 
 import keel
@@ -326,6 +327,18 @@ def test_a_monitor_reports_what_it_reports_on_the_cpu():
     for ours, theirs in zip(*reports):
         for key, value in ours.items():
             assert theirs[key] == (value if isinstance(value, (str, int)) else pytest.approx(value, rel=1e-3, abs=1e-3))
+
+
+def test_a_monitor_writes_the_records_of_a_step_in_the_next(tmp_path):
+    model = nn.TransformerEncoderLayer(64, 4, 128, dropout=0.0, batch_first=True).cuda()
+    log, kept = tmp_path / "log.jsonl", []
+    with keel.torch.Monitor(model, jsonl=log) as monitor:
+        for step in range(3):
+            model(torch.randn(2, 33, 64, device="cuda"))
+            kept.append(monitor.step())
+            assert (len(log.read_text().splitlines()) if log.exists() else 0) == 4 * step
+    lines = log.read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [record for records in kept for record in records]
 
 
 def test_checkpointing_gives_the_same_bits():

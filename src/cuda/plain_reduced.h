@@ -112,7 +112,14 @@ struct ScaleGradients {
   }
 };
 
-// Items are query heads. A sink is a key without a value: dp = 0.
+// What a row gives to its head's sink, a key without a value: dp = 0.
+template <class A>
+KEEL_HD double sink_gradient(double sink, const RowNumbers<A>& row) {
+  if (row.masked()) return 0.0;
+  return -std::exp(sink - static_cast<double>(row.p.top)) * static_cast<double>(row.p.norm) * row.delta;
+}
+
+// Items are query heads.
 template <class A>
 struct SinkGradients {
   BackwardCall call;
@@ -124,9 +131,7 @@ struct SinkGradients {
     const auto sink = load_row_value<double>(call.forward.sinks, 0, h, 0);
     LongSum sum;
     for (std::int64_t r = lanes.lane(); r < call.forward.sequences.batch * n_q; r += Lanes::kCount) {
-      const RowNumbers<A> row = rows[(r / n_q * call.forward.q_heads + h) * n_q + r % n_q];
-      if (row.masked()) continue;
-      sum.add(-std::exp(sink - static_cast<double>(row.p.top)) * static_cast<double>(row.p.norm) * row.delta);
+      sum.add(sink_gradient(sink, rows[(r / n_q * call.forward.q_heads + h) * n_q + r % n_q]));
     }
     const double all = lanes.sum(sum.value());
     if (lanes.lane() == 0) put_gradient(call.dsinks, call.accumulate, place_in(call.dsinks, 0, h, 0), all);

@@ -15,14 +15,13 @@ using hopper::Purpose;
 using hopper::Statistics;
 using hopper::Terms;
 
-constexpr std::int64_t kMostRows = std::int64_t{1} << 28;  // of a sequence, which Hopper kernels count in 32 bits
+constexpr std::int64_t kMostRows = std::int64_t{1} << 28;   // of a sequence, which Hopper kernels count in 32 bits
 constexpr std::int64_t kMostItems = std::int64_t{1} << 31;  // rows of a gradient, numbered in 32 bits
 constexpr std::int64_t kMostOfAGrid = 65535;                // a GPU's limit along two of its three dimensions
-constexpr std::int64_t kFewSlotRows = 1 << 16;             // that may be empty, whatever their share
-constexpr int kChunkKeys = 2048;                           // keys of a chunk, where few rows share many keys
+constexpr std::int64_t kFewSlotRows = 1 << 16;              // that may be empty, whatever their share
+constexpr int kChunkKeys = 2048;                            // keys of a chunk, where few rows share many keys
 constexpr int kFewRows = 64;
-constexpr std::int64_t kCacheBytes =
-    32 << 20;  // of k and v that stay in the L2 cache while heads are walked side by side
+constexpr std::int64_t kCacheBytes = 32 << 20;  // that stay in the L2 cache while heads are walked side by side
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -41,11 +40,13 @@ std::string unloadable(const char* name, const BasicView<4, Pointer>& x) {
   return "";
 }
 
-// Whether rows begin at multiples of 16 bytes.
+// Whether the copy engine can load tiles of a bias or mask: rows begin at multiples of 16 bytes, and dimensions go on,
+// or stay, as one walks along them.
 bool has_aligned_rows(const TensorView& x) {
   const std::int64_t unit = 16 / size_of(x.dtype);
-  const bool even =
-      std::all_of(x.strides.begin(), x.strides.end() - 1, [&](auto stride) { return stride % unit == 0; });
+  const bool even = std::all_of(x.strides.begin(), x.strides.end() - 1, [&](auto stride) {
+    return stride >= 0 && stride % unit == 0 && stride < (std::int64_t{1} << 38);
+  });
   return even && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
 }
 
@@ -112,6 +113,11 @@ std::string unfit(const Problem& p, const Gpu& gpu) {
   return "";
 }
 
+// Whether rows see different numbers of keys, by position.
+bool is_uneven(const Sequences& s) {
+  return s.window_left != Window::kUnbounded || s.window_right != Window::kUnbounded;
+}
+
 Cut cut_of(const Problem& p, const hopper::Shape& shape, bool few) {
   const int group = static_cast<int>(p.q_heads / p.kv_heads);
   Cut cut;
@@ -126,9 +132,9 @@ Cut cut_of(const Problem& p, const hopper::Shape& shape, bool few) {
     cut.chunk = kChunkKeys / shape.keys;
     cut.chunks = static_cast<int>(ceil_div(p.n_k, kChunkKeys)) + (cut.aligned ? 1 : 0);
   }
-  const bool uneven = p.sequences.window_left != Window::kUnbounded || p.sequences.window_right != Window::kUnbounded;
   const std::int64_t head_bytes = (p.d_k + p.d_v) * 2 * p.n_k;
-  if (uneven) cut.section = static_cast<int>(std::clamp<std::int64_t>(kCacheBytes / head_bytes, 1, 1 << 20));
+  if (is_uneven(p.sequences))
+    cut.section = static_cast<int>(std::clamp<std::int64_t>(kCacheBytes / head_bytes, 1, 1 << 20));
   cut.section = std::min(cut.section, cut.heads * cut.entries);
   return cut;
 }
@@ -167,8 +173,17 @@ bool writes_dbias(const BackwardProblem& p, bool terms) {
   return true;
 }
 
-BackwardCut cut_of(const BackwardProblem& p, const hopper::BackwardShape& shape) {
-  constexpr std::int64_t kBlocksInFlight = 512;  // of rows, that hardly wait for each other
+// How many heads are walked side by side, each of so many bytes. What they read, and dq, which they add to, should fit
+// the L2 cache: else a share of it, the more heads the larger, comes from memory in every step. But where walks are
+// uneven, and dq is added up in one order, blocks of keys of a head wait for each other when they begin, the less the
+// more heads there are. With P processors and walks of w blocks of b bytes, the first costs about b · heads / P, the
+// second P / (heads · w): as much where heads = P / √(b · w), b in units of 64 KB, as measured on an H200.
+double heads_side_by_side(double bytes, bool waits, int processors) {
+  const double fewest = 4, that_fit = static_cast<double>(kCacheBytes) / bytes;
+  return std::max({fewest, that_fit, waits ? processors / std::sqrt(bytes / (64 << 10)) : 0.0});
+}
+
+BackwardCut cut_of(const BackwardProblem& p, const hopper::BackwardShape& shape, const Gpu& gpu) {
   const Problem& f = p.forward;
   BackwardCut cut;
   cut.query_block = shape.rows;
@@ -177,9 +192,12 @@ BackwardCut cut_of(const BackwardProblem& p, const hopper::BackwardShape& shape)
   cut.entries = static_cast<int>(f.entries());
   cut.query_slots = static_cast<int>(hopper::slots_for(f.sequences, f.n_q, shape.rows));
   cut.key_slots = static_cast<int>(hopper::slots_for(f.sequences, f.n_k, shape.keys));
-  const std::int64_t walk = cut.query_slots * (f.q_heads / f.kv_heads);
-  cut.section = static_cast<int>(std::max<std::int64_t>(4, kBlocksInFlight / walk));
-  cut.section = std::min(cut.section, cut.kv_heads * cut.entries);
+  const double rows = static_cast<double>(f.q_heads / f.kv_heads) * cut.query_slots * shape.rows;
+  const double bytes = rows * shape.d * 8;  // of q, do and dq: 2 + 2 + 4 an element
+  const double heads = static_cast<double>(cut.kv_heads) * cut.entries;
+  const bool waits = is_uneven(f.sequences) && f.options.order == Order::fixed;
+  const double sections = std::round(heads / heads_side_by_side(bytes, waits, gpu.processors));
+  cut.section = static_cast<int>(std::ceil(heads / std::max(sections, 1.0)));
   return cut;
 }
 
@@ -254,7 +272,7 @@ BackwardWork plan_backward(const BackwardProblem& p, const Gpu& gpu, std::vector
   work.bf16 = f.dtype == DType::bf16;
   work.ordered = f.options.order == Order::fixed;
   work.processors = gpu.processors;
-  work.cut = cut_of(p, work.shape);
+  work.cut = cut_of(p, work.shape, gpu);
   const std::int64_t heads = f.sequences.batch * f.q_heads, rows = heads * work.cut.query_slots * work.shape.rows;
   const std::int64_t tasks = f.sequences.batch * f.kv_heads * work.cut.key_slots;
   if (std::max({tasks * work.shape.keys, rows, heads * f.n_k}) >= kMostItems) {
@@ -278,7 +296,6 @@ BackwardWork plan_backward(const BackwardProblem& p, const Gpu& gpu, std::vector
   const Gradients& g = p.gradients;
   work.writes_dbias = writes_dbias(p, work.terms);
   if (g.dbias.given() && !work.writes_dbias) because("dbias by the plain kernels");
-  if (g.dsinks.given()) because("dsinks by the plain kernels");
   return work;
 }
 

@@ -176,16 +176,15 @@ const char* forward(int device, void* stream_pointer, const ForwardWork& given) 
 // The gradients that the Hopper kernel leaves to the plain ones.
 BackwardCall rest_of(const BackwardWork& w) {
   BackwardCall call = w.call;
-  call.dq = call.dk = call.dv = call.dscale = {};
+  call.dq = call.dk = call.dv = call.dscale = call.dsinks = {};
   if (w.writes_dbias) call.dbias = {};
   return call;
 }
-bool has_any(const BackwardCall& rest) { return rest.dbias || rest.dsinks; }
 
 std::int64_t bytes_for(const BackwardWork& w) {
   const std::int64_t lists = list_bytes(w.call.forward.sequences);
   if (!w.hopper) return lists + static_cast<std::int64_t>(plain_backward_workspace(w.call));
-  const std::size_t rest = has_any(rest_of(w)) ? plain_backward_workspace(rest_of(w)) : 0;
+  const std::size_t rest = rest_of(w).dbias ? plain_backward_workspace(rest_of(w)) : 0;
   return lists + std::max(hopper::backward_workspace(w), static_cast<std::int64_t>(rest));
 }
 
@@ -201,7 +200,7 @@ const char* backward(int device, void* stream_pointer, const BackwardWork& given
   if (!work.hopper) return text_of(launch_plain_backward(work.call, work.as_given, stream, rest));
   if (const char* const why = hopper::launch_backward(work, rest, stream)) return why;
   const BackwardCall left = rest_of(work);
-  return has_any(left) ? text_of(launch_plain_backward(left, {}, stream, rest)) : nullptr;
+  return left.dbias ? text_of(launch_plain_backward(left, {}, stream, rest)) : nullptr;
 }
 
 const char* merge(int device, void* stream_pointer, const MergeCall& call, const MergePart* parts) {

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "conformance/expect.h"
@@ -23,9 +25,31 @@ struct Instance : conformance::Instance {
   explicit Instance(const conformance::Case& c) : conformance::Instance(for_any_backend(c)) {}
 };
 
+// How many random problems there are: KEEL_RANDOM_PROBLEMS, for long runs, or enough for every day.
 std::uint64_t random_problems(std::uint64_t enough) {
   const char* const asked = std::getenv("KEEL_RANDOM_PROBLEMS");
   return asked != nullptr ? std::strtoull(asked, nullptr, 10) : enough;
+}
+
+// Calls visit(i) for i < count; KEEL_SHARE=a/n takes every n-th from the a-th on, for runs side by side.
+template <class Visit>
+void each_of(std::uint64_t count, const Visit& visit) {
+  unsigned long long first = 0, step = 1;
+  const char* const share = std::getenv("KEEL_SHARE");
+  if (share != nullptr && (std::sscanf(share, "%llu/%llu", &first, &step) != 2 || first >= step)) {
+    throw std::invalid_argument(std::string("KEEL_SHARE: expected a/n with a < n, got ") + share);
+  }
+  for (std::uint64_t i = first; i < count; i += step) {
+    SCOPED_TRACE("number " + std::to_string(i));
+    visit(i);
+  }
+}
+
+// Those of the table.
+template <class Visit>
+void each_case(const Visit& visit) {
+  const auto& cases = conformance::table();
+  each_of(cases.size(), [&](std::uint64_t i) { visit(Instance(cases[i])); });
 }
 
 class Gpu : public testing::Test {
@@ -52,65 +76,55 @@ class Gpu : public testing::Test {
 };
 
 TEST_F(Gpu, TableMatchesTheOracle) {
-  for (const auto& c : conformance::table()) expect_both(Instance(c));
+  each_case([&](const Instance& instance) { expect_both(instance); });
 }
 
 TEST_F(Gpu, RandomProblemsMatchTheOracle) {
-  for (std::uint64_t seed = 0; seed < random_problems(200); ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    expect_both(Instance(conformance::random_case(seed)));
-  }
+  each_of(random_problems(200), [&](std::uint64_t seed) { expect_both(Instance(conformance::random_case(seed))); });
 }
 
 TEST_F(Gpu, RandomProblemsForMatrixUnitsMatchTheOracle) {
-  for (std::uint64_t seed = 0; seed < random_problems(400); ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
+  each_of(random_problems(400), [&](std::uint64_t seed) {
     const Instance instance(conformance::random_case_for_matrix_units(seed));
     expect_matches_oracle(instance, forward_on_gpu({.lists_there = seed % 2 == 0, .kernels = &kernels_}));
-  }
+  });
 }
 
 TEST_F(Gpu, ArraysAtAnyAddressMatchTheOracle) {
-  for (std::uint64_t seed = 0; seed < 40; ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
+  each_of(40, [&](std::uint64_t seed) {
     const Instance instance(conformance::random_case_for_matrix_units(seed));
     expect_matches_oracle(instance, forward_on_gpu({.offset = 8, .kernels = &kernels_}));
-  }
+  });
 }
 
 TEST_F(Gpu, GradientsOfTheTableMatchTheOracle) {
-  for (const auto& c : conformance::table()) expect_both_gradients(Instance(c));
+  each_case([&](const Instance& instance) { expect_both_gradients(instance); });
 }
 
 TEST_F(Gpu, GradientsOfRandomProblemsMatchTheOracle) {
-  for (std::uint64_t seed = 0; seed < random_problems(200); ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    expect_both_gradients(Instance(conformance::random_case(seed)));
-  }
+  each_of(random_problems(200),
+          [&](std::uint64_t seed) { expect_both_gradients(Instance(conformance::random_case(seed))); });
 }
 
 TEST_F(Gpu, GradientsOfRandomProblemsForMatrixUnitsMatchTheOracle) {
-  for (std::uint64_t seed = 0; seed < random_problems(400); ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
+  each_of(random_problems(400), [&](std::uint64_t seed) {
     const Instance instance(conformance::random_case_for_matrix_units(seed));
     expect_gradients_match_oracle(instance, backward_on_gpu({.lists_there = seed % 2 == 0, .kernels = &kernels_}));
-  }
+  });
 }
 
 TEST_F(Gpu, GradientsInAnyOrderMatchTheOracle) {
-  for (std::uint64_t seed = 0; seed < random_problems(200); ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
+  each_of(random_problems(200), [&](std::uint64_t seed) {
     const Instance instance(conformance::random_case_for_matrix_units(seed));
     expect_gradients_match_oracle(instance, backward_on_gpu({.any_order = true, .kernels = &kernels_}));
-  }
+  });
 }
 
 TEST_F(Gpu, GradientsOfArraysAtAnyAddressMatchTheOracle) {
-  for (std::uint64_t seed = 0; seed < 40; ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
+  each_of(40, [&](std::uint64_t seed) {
     const Instance instance(conformance::random_case_for_matrix_units(seed));
     expect_gradients_match_oracle(instance, backward_on_gpu({.offset = 8, .kernels = &kernels_}));
-  }
+  });
 }
 
 // A call of the size that fills the GPU, so that blocks of keys of one head run at the same time.
@@ -170,7 +184,8 @@ int runs_that_differ(const Large& large, int runs) {
 TEST_F(Gpu, GradientsHaveTheSameBitsEveryTime) {
   const char* const asked = std::getenv("KEEL_REPEATS");
   const int runs = asked != nullptr ? std::atoi(asked) : 20;
-  for (const Large& large : {Large{"full", 1, 8, 8, 2048, 128}, Large{"causal", 1, 8, 8, 2048, 64, Causal::top_left},
+  for (const Large& large : {Large{"full", 1, 8, 8, 2048, 128}, Large{"wide", 1, 8, 8, 2048, 256},
+                             Large{"causal", 1, 8, 8, 2048, 64, Causal::top_left},
                              Large{"grouped", 1, 16, 4, 1024, 128, Causal::bottom_right},
                              Large{"packed", 1, 8, 8, 2048, 64, Causal::top_left, {0, 500, 501, 1300, 2048}}}) {
     EXPECT_EQ(runs_that_differ(large, runs), 0) << large.name;

@@ -104,6 +104,21 @@ TEST(CudaPlan, ASingleTermHasItsOwnKernelAndSeveralShareOne) {
   EXPECT_EQ(terms({.scale = 0.0}), Terms::any);
 }
 
+// Tiles of a bias or mask lie in shared memory beside those of k and v.
+TEST(CudaPlan, SingleTermsHaveTheShapesThatTheirKernelsAreCompiledFor) {
+  const auto shape = [](std::int64_t d, const Options& options) {
+    const Call4 call{.batch = 16, .n_q = 4096, .n_k = 4096, .d_k = d, .d_v = d, .options = options};
+    return plan_forward(call.problem(), kHopper, nullptr).choice.shape;
+  };
+  const TensorView bias = array({16, 4, 4096, 4096}), mask = array({16, 4, 4096, 4096}, DType::boolean);
+  for (const int d : {64, 128}) {
+    EXPECT_EQ(shape(d, {.bias = bias}), hopper::shape_for(d, hopper::Purpose::tiled)) << d;
+    EXPECT_EQ(shape(d, {.mask = mask}), hopper::shape_for(d, hopper::Purpose::tiled)) << d;
+    EXPECT_EQ(shape(d, {.softcap = 50.0}), hopper::shape_for(d, hopper::Purpose::wide)) << d;
+    EXPECT_EQ(shape(d, {.dropout = 0.1}), hopper::shape_for(d, hopper::Purpose::plain)) << d;
+  }
+}
+
 TEST(CudaPlan, WhatASingleTermsKernelCannotReadTakesTheOneForAny) {
   const auto off = [](TensorView view, std::size_t dimension) {
     view.strides[dimension] += 4;
@@ -115,6 +130,9 @@ TEST(CudaPlan, WhatASingleTermsKernelCannotReadTakesTheOneForAny) {
     EXPECT_EQ(terms_of({.options = {.bias = off(bias, dimension)}}), Terms::any) << dimension;
     EXPECT_EQ(terms_of({.options = {.mask = off(mask, dimension)}}), Terms::any) << dimension;
   }
+  TensorView backwards = bias;
+  backwards.strides[2] = -1024;
+  EXPECT_EQ(terms_of({.options = {.bias = backwards}}), Terms::any);
   TensorView late = bias;
   late.data = static_cast<const std::uint16_t*>(late.data) + 1;
   EXPECT_EQ(terms_of({.options = {.bias = late}}), Terms::any);
@@ -296,6 +314,45 @@ TEST(CudaBackwardPlan, AnyOrderIsOnRequest) {
   const Backward4 free{.call = {.options = {.order = Order::free}}};
   EXPECT_TRUE(plan_backward(Backward4{}.problem(), kHopper, nullptr).ordered);
   EXPECT_FALSE(plan_backward(free.problem(), kHopper, nullptr).ordered);
+}
+
+// 16,384 tokens of 2048 / d heads.
+int section_of(std::int64_t n, std::int64_t d, const Options& options) {
+  const Call4 call{.batch = 16384 / n,
+                   .q_heads = 2048 / d,
+                   .kv_heads = 2048 / d,
+                   .n_q = n,
+                   .n_k = n,
+                   .d_k = d,
+                   .d_v = d,
+                   .options = options};
+  const BackwardWork work = plan_backward(Backward4{.call = call}.problem(), kHopper, nullptr);
+  EXPECT_TRUE(work.hopper);
+  return work.cut.section;
+}
+
+TEST(CudaBackwardPlan, HeadsSideBySideFitTheCacheAndAreAtLeastFour) {
+  for (const std::int64_t d : {64, 128, 256}) {
+    for (const std::int64_t n : {512, 1024, 2048, 4096, 8192, 16384}) {
+      const std::int64_t fit = (32 << 20) / (n * d * 8), heads = 16384 / n * 2048 / d;
+      const int section = section_of(n, d, {});
+      EXPECT_EQ(section, std::min(std::max<std::int64_t>(fit, 4), heads)) << n << " × " << d;
+      EXPECT_EQ(heads % section, 0) << n << " × " << d << ": sections of different sizes";
+      EXPECT_EQ(section_of(n, d, {.causal = Causal::top_left, .order = Order::free}), section) << n << " × " << d;
+    }
+  }
+}
+
+TEST(CudaBackwardPlan, MoreHeadsAreSideBySideWhereBlocksOfKeysWaitForEachOther) {
+  const Options causal{.causal = Causal::top_left};
+  EXPECT_EQ(section_of(512, 256, causal), 32);   // 33 would do, and 32 fit
+  EXPECT_EQ(section_of(1024, 256, causal), 26);  // 23 would do: five sections of 128 heads
+  EXPECT_EQ(section_of(8192, 256, causal), 8);
+  EXPECT_EQ(section_of(16384, 256, causal), 8);  // all of them: 6 and 2 would be uneven
+  EXPECT_EQ(section_of(1024, 64, causal), 64);   // fit
+  EXPECT_EQ(section_of(8192, 64, causal), 16);
+  EXPECT_EQ(section_of(8192, 128, causal), 11);
+  EXPECT_EQ(section_of(16384, 128, causal), 8);
 }
 
 TEST(CudaBackwardPlan, ThePlainKernelsServeTheRestAndSayWhy) {

@@ -7,77 +7,17 @@ import json
 import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from keel.torch import _observe
+from keel.torch._records import FIELDS, Records, sums
 from keel.torch._replace import replace
 
-FIELDS = ("max_logit", "mean_entropy", "min_entropy", "saturated", "logit_std")
-
-
 _MOST_ROWS = 1 << 23  # of calls on a GPU that wait to be summed together: some 300 MB
-
-
-def _sums(statistics: Tensor, counts: Tensor, threshold: float) -> Tensor:
-    """Per call and head, what records() is made of: (calls, 8, H) from (calls, 5, B, H, N_q) and (calls, 2, B, H,
-    N_q)."""
-    max_logit, entropy, max_weight, mean, var = statistics.unbind(1)
-    visible, logit_count = counts.unbind(1)
-    seen = visible > 0
-    rows = (1, 3)
-    count = logit_count.double()
-    wide = mean.double()
-    first = (count * wide).sum(rows)
-    # About each head's own mean: the squares of large logits would swamp their spread.
-    total = count.sum(rows)
-    centre = first / total.clamp(min=1)
-    second = (count * (var.double() + (wide - centre[:, None, :, None]).square())).sum(rows)
-    return torch.stack(
-        [
-            max_logit.amax(rows).double(),
-            entropy.sum(rows, dtype=torch.float64),
-            torch.where(seen, entropy, torch.inf).amin(rows).double(),
-            (max_weight > threshold).sum(rows).double(),
-            seen.sum(rows).double(),
-            total,
-            first,
-            second,
-        ],
-        1,
-    )
-
-
-def _records(step: int, layer: str, parts: Any) -> list[dict[str, Any]]:
-    """From the sums of all calls of a layer: a NumPy array (calls, 8, H)."""
-    calls = len(parts)
-    parts = parts[parts[:, 4].any(1)]  # calls in which some row saw a key
-    if not len(parts):
-        return []
-    max_logit, entropy, min_entropy, saturated, rows, count, first, second = parts.swapaxes(0, 1)
-    total, all_rows = count.sum(0), rows.sum(0)
-    centre = first.sum(0) / np.maximum(total, 1)
-    # Spread about the mean of all calls: within each, and between them.
-    squares = second + count * (first / np.maximum(count, 1) - centre) ** 2
-    with np.errstate(invalid="ignore"):  # heads without rows, which have no record
-        values = (
-            max_logit.max(0),
-            entropy.sum(0) / all_rows,
-            min_entropy.min(0),
-            saturated.sum(0) / all_rows,
-            np.sqrt(squares.sum(0) / np.maximum(total, 1)),
-        )
-    lists = [value.tolist() for value in values]
-    return [
-        {"step": step, "layer": layer, "head": head, "calls": calls, "rows": int(n)}
-        | {field: column[head] for field, column in zip(FIELDS, lists)}
-        for head, n in enumerate(all_rows.tolist())
-        if n > 0
-    ]
 
 
 class Monitor:
@@ -85,8 +25,8 @@ class Monitor:
 
     While it is active (`with monitor:`), the model's F.scaled_dot_product_attention goes through Keel (see
     keel.torch.replace). It sees these calls, those of keel.torch's own functions, and attn_implementation="keel"; each
-    reports from the pass that computes it. `step()` ends a step and returns its records, a plain dict per layer and
-    head:
+    reports from the pass that computes it. `step()` ends a step and returns its records, a sequence of plain dicts, one
+    per layer and head:
 
     step, layer, head    where; `layer` is the name of the module that called attention
     calls, rows          how many calls, and how many of their rows, the values are over
@@ -101,6 +41,9 @@ class Monitor:
     tensorboard  a folder, or a SummaryWriter, for the same values as scalars attention/<layer>/head<h>/<name>
     on_alarm     called with a dict (step, layer, head, what, value, limit) when max_logit is above its limit or
                  mean_entropy below entropy_floor (NaN counts as both)
+
+    On a GPU step() does not wait for the step's end: looking at its records does, and files and on_alarm get them in
+    the next call of step(), or when the `with` block ends.
 
     Calls inside compiled graphs are not seen. Only one Monitor can be active at a time.
 
@@ -141,6 +84,7 @@ class Monitor:
         self._sums: dict[str, list[Tensor]] = {}  # by layer: (8, H) of each call
         self._waiting: list[tuple[str, Tensor, Tensor]] = []  # calls on a GPU that are not summed yet
         self._waiting_rows = 0
+        self._unreported: list[Records] = []  # in the order of their steps
         self._here = threading.local()
         self._lock = threading.Lock()
         self._open: contextlib.ExitStack | None = None
@@ -171,16 +115,32 @@ class Monitor:
 
     def __exit__(self, *_: Any) -> None:
         assert self._open is not None
-        self._open.close()
-        self._open = None
+        try:
+            self._report_all()
+        finally:
+            self._open.close()
+            self._open = None
 
-    def step(self) -> list[dict[str, Any]]:
+    def step(self) -> Sequence[dict[str, Any]]:
         """Ends a step: writes and returns its records, calls on_alarm for those beyond a limit, and begins the next."""
         with self._lock, torch.no_grad():
             self._sum()
-            sums, self._sums = self._sums, {}
-            parts = _on_the_cpu([torch.stack(calls) for calls in sums.values()])
-        records = [record for layer, part in zip(sums, parts) for record in _records(self.steps, layer, part.numpy())]
+            calls, self._sums = self._sums, {}
+            records = Records(self.steps, calls)
+        self._report_all()  # of the step before; on a GPU this one is still under way
+        self._unreported.append(records)
+        if not records.on_their_way:
+            self._report_all()
+        self.steps += 1
+        if self._open is not None:
+            self._listen(self.steps % self.every == 0)
+        return records
+
+    def _report_all(self) -> None:
+        while self._unreported:
+            self._report(self._unreported.pop(0))
+
+    def _report(self, records: Records) -> None:
         if self.jsonl is not None and records:
             with open(self.jsonl, "a", encoding="utf-8") as file:
                 for record in records:
@@ -193,10 +153,6 @@ class Monitor:
         if self.on_alarm is not None:
             for record in records:
                 self._alarm(self.on_alarm, record)
-        self.steps += 1
-        if self._open is not None:
-            self._listen(self.steps % self.every == 0)
-        return records
 
     def _alarm(self, on_alarm: Callable[[dict[str, Any]], None], record: dict[str, Any]) -> None:
         limits = {"max_logit": self.max_logit, "mean_entropy": self.entropy_floor}
@@ -230,8 +186,8 @@ class Monitor:
             groups.setdefault((call[1].shape, call[1].device), []).append(call)
         for group in groups.values():
             layers, statistics, counts = zip(*group)
-            sums = _sums(torch.stack(statistics), torch.stack(counts), self.saturation_threshold)
-            for layer, part in zip(layers, sums):
+            found = sums(torch.stack(statistics), torch.stack(counts), self.saturation_threshold)
+            for layer, part in zip(layers, found):
                 self._sums[layer].append(part)
         self._waiting, self._waiting_rows = [], 0
 
@@ -245,16 +201,6 @@ class Monitor:
             self._here.names.pop()
 
         return enter, leave
-
-
-def _on_the_cpu(parts: list[Tensor]) -> list[Tensor]:
-    """The same on the CPU, in one transfer per device: each waits for the device."""
-    for device in {part.device for part in parts if part.device.type != "cpu"}:
-        there = [i for i, part in enumerate(parts) if part.device == device]
-        numbers = torch.cat([parts[i].flatten() for i in there]).cpu().split([parts[i].numel() for i in there])
-        for i, found in zip(there, numbers):
-            parts[i] = found.view(parts[i].shape)
-    return parts
 
 
 def _json(value: Any) -> Any:

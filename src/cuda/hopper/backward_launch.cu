@@ -1,6 +1,7 @@
 #include "cuda/hopper/backward_kernels.cuh"
 #include "cuda/hopper/backward_passes.cuh"
 #include "cuda/hopper/backward_workspace.h"
+#include "cuda/hopper/early.cuh"
 #include "cuda/hopper/launch.h"
 #include "cuda/hopper/tensor_map.cuh"
 #include "cuda/plain_launch.cuh"
@@ -26,22 +27,6 @@ template <class Pointer>
 bool has_whole_rows(const BasicStrided<Pointer>& x, DType dtype) {
   return x.dtype == dtype && x.column == 1 && x.row % 8 == 0 && x.head % 8 == 0 && x.batch % 8 == 0 &&
          reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
-}
-
-// Queues a kernel that may start before the last one ends, and waits for it where it must.
-cudaError_t launch_early(const void* kernel, dim3 grid, int threads, int shared_bytes, void** arguments,
-                         cudaStream_t stream) {
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = grid;
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
-  config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = 1;
-  return cudaLaunchKernelExC(&config, kernel, arguments);
 }
 
 // The kernels of a head size that come before and after the main one.
@@ -85,6 +70,7 @@ cudaError_t run(const BackwardWork& w, const BackwardKernel& kernel, BackwardMap
                                          dim3(w.processors), kPassThreads, 0, rows, stream)) {
     return e;
   }
+  if (a.call.dsinks) sum_sinks<<<static_cast<unsigned>(f.q_heads), kSinkThreads, 0, stream>>>(a);
   if (const cudaError_t e = cudaGetLastError(); e != cudaSuccess || !w.call.dscale) return e;
   run_scale_gradients(w.call, a.dscale, launcher);
   return launcher.error();

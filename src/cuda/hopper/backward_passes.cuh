@@ -231,4 +231,25 @@ __global__ void __launch_bounds__(kPassThreads) compute_gradients_again(const __
   if (warp < *a.odd_dv.count) again(a.odd_dv, KeyGradients<Stored, true>{a.call, a.rows});
 }
 
+constexpr int kSinkThreads = 1024;
+
+// dsinks from the numbers of the rows: a block of threads per query head, which adds them in one order.
+__global__ void __launch_bounds__(kSinkThreads) sum_sinks(const __grid_constant__ BackwardArguments a) {
+  __shared__ double sums[kSinkThreads / 32];
+  const Call& f = a.call.forward;
+  const std::int64_t h = blockIdx.x, n_q = f.sequences.n_q;
+  const auto sink = load_row_value<double>(f.sinks, 0, h, 0);
+  LongSum own;
+  for (std::int64_t r = threadIdx.x; r < f.sequences.batch * n_q; r += kSinkThreads) {
+    own.add(sink_gradient(sink, a.rows[(r / n_q * f.q_heads + h) * n_q + r % n_q]));
+  }
+  static_assert(kSinkThreads == 32 * 32);
+  const Warp warp;
+  const double part = warp.sum(own.value());
+  if (warp.lane() == 0) sums[threadIdx.x / 32] = part;
+  __syncthreads();
+  const double all = warp.sum(sums[warp.lane()]);
+  if (threadIdx.x == 0) put_gradient(a.call.dsinks, a.call.accumulate, place_in(a.call.dsinks, 0, h, 0), all);
+}
+
 }  // namespace keel::cuda::hopper

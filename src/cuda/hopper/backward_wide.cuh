@@ -80,7 +80,6 @@ KEEL_DEVICE void order_dq(Shared& shared, const BackwardArguments& a) {
         sync(B::kAdded + 2 * parity + 1, 160);
         sync(B::kAdded + 2 * parity, 160);
         if (!a.ordered && slot.turn > 0) continue;
-        __threadfence();
         if (one) store_flag(a.turn + slot.at, slot.turn + 1);
       }
     }
