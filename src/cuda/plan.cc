@@ -40,11 +40,13 @@ std::string unloadable(const char* name, const BasicView<4, Pointer>& x) {
   return "";
 }
 
-// Whether rows begin at multiples of 16 bytes.
+// Whether the copy engine can load tiles of a bias or mask: rows begin at multiples of 16 bytes, and dimensions go on,
+// or stay, as one walks along them.
 bool has_aligned_rows(const TensorView& x) {
   const std::int64_t unit = 16 / size_of(x.dtype);
-  const bool even =
-      std::all_of(x.strides.begin(), x.strides.end() - 1, [&](auto stride) { return stride % unit == 0; });
+  const bool even = std::all_of(x.strides.begin(), x.strides.end() - 1, [&](auto stride) {
+    return stride >= 0 && stride % unit == 0 && stride < (std::int64_t{1} << 38);
+  });
   return even && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
 }
 

@@ -104,6 +104,21 @@ TEST(CudaPlan, ASingleTermHasItsOwnKernelAndSeveralShareOne) {
   EXPECT_EQ(terms({.scale = 0.0}), Terms::any);
 }
 
+// Tiles of a bias or mask lie in shared memory beside those of k and v.
+TEST(CudaPlan, SingleTermsHaveTheShapesThatTheirKernelsAreCompiledFor) {
+  const auto shape = [](std::int64_t d, const Options& options) {
+    const Call4 call{.batch = 16, .n_q = 4096, .n_k = 4096, .d_k = d, .d_v = d, .options = options};
+    return plan_forward(call.problem(), kHopper, nullptr).choice.shape;
+  };
+  const TensorView bias = array({16, 4, 4096, 4096}), mask = array({16, 4, 4096, 4096}, DType::boolean);
+  for (const int d : {64, 128}) {
+    EXPECT_EQ(shape(d, {.bias = bias}), hopper::shape_for(d, hopper::Purpose::tiled)) << d;
+    EXPECT_EQ(shape(d, {.mask = mask}), hopper::shape_for(d, hopper::Purpose::tiled)) << d;
+    EXPECT_EQ(shape(d, {.softcap = 50.0}), hopper::shape_for(d, hopper::Purpose::wide)) << d;
+    EXPECT_EQ(shape(d, {.dropout = 0.1}), hopper::shape_for(d, hopper::Purpose::plain)) << d;
+  }
+}
+
 TEST(CudaPlan, WhatASingleTermsKernelCannotReadTakesTheOneForAny) {
   const auto off = [](TensorView view, std::size_t dimension) {
     view.strides[dimension] += 4;
@@ -115,6 +130,9 @@ TEST(CudaPlan, WhatASingleTermsKernelCannotReadTakesTheOneForAny) {
     EXPECT_EQ(terms_of({.options = {.bias = off(bias, dimension)}}), Terms::any) << dimension;
     EXPECT_EQ(terms_of({.options = {.mask = off(mask, dimension)}}), Terms::any) << dimension;
   }
+  TensorView backwards = bias;
+  backwards.strides[2] = -1024;
+  EXPECT_EQ(terms_of({.options = {.bias = backwards}}), Terms::any);
   TensorView late = bias;
   late.data = static_cast<const std::uint16_t*>(late.data) + 1;
   EXPECT_EQ(terms_of({.options = {.bias = late}}), Terms::any);

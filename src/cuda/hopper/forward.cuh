@@ -1,13 +1,6 @@
 #pragma once
 
-#include <math_constants.h>
-
-#include <limits>
-#include <type_traits>
-
-#include "core/dropout.h"
-#include "cuda/hopper/loader.cuh"
-#include "cuda/plain_forward.h"
+#include "cuda/hopper/forward_results.cuh"
 #include "wgmma.cuh"
 
 // The streaming forward pass on Hopper, 16-bit in, sums in f32. A CTA takes tiles of 64 rows per warpgroup, one tile
@@ -16,88 +9,24 @@
 // while the softmax of a block is computed. The warpgroups issue their products in turn, so that one is in its softmax
 // while another fills the matrix units.
 //
-// A thread holds two rows of its warpgroup's accumulators, lane / 4 and lane / 4 + 8 of its warp's 16, of these columns
-// 8·i + 2·(lane mod 4) and the next. Element i of an array of accumulators belongs to row (i / 2) mod 2.
-//
 // What is hidden is taken out of the scores, so it has weight 0; but 0 · NaN and 0 · inf of a hidden value are NaN in
 // the product with v. NaN stays NaN in a sum, so it is enough to look at the end: rows with a NaN are noted, and
 // computed again by plain_row(), which never touches what is hidden, when the CTA has no tile left.
 namespace keel::cuda::hopper {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-// A number that all lanes hold, for the compiler to know: it then stays out of the lanes' registers.
-KEEL_DEVICE int same_in_all(int x) { return __shfl_sync(~0u, x, 0); }
-
-KEEL_DEVICE float quad_sum(float x) {
-  x += __shfl_xor_sync(~0u, x, 1);
-  return x + __shfl_xor_sync(~0u, x, 2);
-}
-KEEL_DEVICE float quad_max(float x) {
-  x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
-  return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
-}
-
-template <class T>
-KEEL_DEVICE T& at(const MutableStrided& x, int b, int h, int i, int c = 0) {
-  return static_cast<T*>(x.data)[b * x.batch + h * x.head + i * x.row + c * x.column];
-}
-
-// A float of any dtype, from global memory.
-KEEL_DEVICE float load_float(const void* data, DType dtype, std::int64_t index) {
-  switch (dtype) {
-    case DType::f64:
-      return static_cast<float>(static_cast<const double*>(data)[index]);
-    case DType::f32:
-      return static_cast<const float*>(data)[index];
-    case DType::f16:
-      return __half2float(static_cast<const __half*>(data)[index]);
-    default:
-      return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[index]);
-  }
-}
-
-// Where a row of the thread stands.
-struct RowPlace {
-  int head, row;  // query head, and row of the entry
-  Keys keys;      // that it may see by position; none for padding
-  bool exists;    // in q
-};
-
-// By the plain kernel. A function of its own: it is long, and seldom called.
-template <class Stored>
-__noinline__ __device__ void compute_again(const Call& call, const OddRow& row) {
-  plain_row<Stored>(call, row.entry, row.head, row.row, Warp());
-}
-
 // All that a warpgroup does.
 template <class Element, class S, Terms kTerms, Statistics kStatistics>
-class Group {
-  static constexpr bool kRich = kTerms == Terms::any;
-  // Of the only term, a bias or a mask: how often a thread loads 16 bytes per row and block.
-  static constexpr int kLoads = kTerms == Terms::bias ? S::keys / 32 : kTerms == Terms::mask ? S::keys / 64 : 0;
-  static constexpr bool kEntropy = kStatistics != Statistics::none, kMoments = kStatistics == Statistics::moments;
-  static constexpr int kPanelQ = S::rows * 128, kPanelK = S::keys * 128, kStage = kPanelK * S::panels;
-  static constexpr int kTurn = 1;                                       // named barriers, one per warpgroup
-  static constexpr float kHidden = kRich ? -kInfinity : -1e38f;         // score of a hidden key
-  static constexpr float kMaskedLog2 = -0x1p64f * 1.4426950408889634f;  // see core/masked_score.h
-  static constexpr bool kKeeps = S::d <= 128;   // there are registers for the rows' scale and slope
-  static constexpr float kDeepest = -16384.0f;  // whose power of two is 0
+class Group : private Results<Element, S, kTerms, kStatistics> {
+  using Base = Results<Element, S, kTerms, kStatistics>;
+  using Base::a_factor_, Base::across_begin_, Base::across_end_, Base::await_term, Base::begin, Base::compute_odd_rows,
+      Base::convert, Base::finish, Base::full_begin_, Base::full_end_, Base::group_, Base::k_, Base::kLinear,
+      Base::kPanelK, Base::kPanelQ, Base::kRich, Base::kStage, Base::kTurn, Base::lane_, Base::n_, Base::o_, Base::p_,
+      Base::place, Base::q_, Base::q_stage_, Base::release, Base::release_by_warp, Base::result, Base::s_,
+      Base::shared_, Base::softmax, Base::step_, Base::v_;
+  using typename Base::RowResult;
 
  public:
-  KEEL_DEVICE Group(Shared<Element, S>& shared, const Maps& maps, const ForwardArguments& a, int group)
-      : shared_(shared),
-        maps_(maps),
-        a_(a),
-        group_(group),
-        thread_(threadIdx.x & 127),
-        lane_(threadIdx.x & 31),
-        warp_(thread_ >> 5),
-        column_((lane_ & 3) * 2) {
-    q_ = ptx::operand(ptx::shared_address(shared.q) + group * 64 * 128, 16);
-    k_ = ptx::operand(ptx::shared_address(shared.k[0]), 16);
-    v_ = ptx::operand(ptx::shared_address(shared.v[0]), kPanelK);
-  }
+  using Base::Base;
 
   KEEL_DEVICE void run() {
     using namespace ptx;
@@ -125,14 +54,6 @@ class Group {
   }
 
  private:
-  KEEL_DEVICE void release(std::uint64_t& barrier) {
-    if (thread_ == 0) ptx::arrive(ptx::shared_address(&barrier));
-  }
-  KEEL_DEVICE void release_by_warp(std::uint64_t& barrier) {
-    __syncwarp();
-    if (lane_ == 0) ptx::arrive(ptx::shared_address(&barrier));
-  }
-
   // The tile of a round, once its rows of q are there.
   KEEL_DEVICE const Tile& take(int round) {
     ptx::wait(ptx::shared_address(&shared_.q_full[round % S::queries]), round / S::queries & 1);
@@ -147,9 +68,15 @@ class Group {
     full_begin_ = same_in_all(tile.full_begin);
     full_end_ = same_in_all(tile.full_end);
     q_stage_ = same_in_all(round % S::queries);
+    if constexpr (kLinear) {
+      static_assert(S::keys == 128);
+      const int at = tile.first_row + tile.diagonal + tile.shift;  // of the first row
+      across_begin_ = same_in_all(((at - S::keys + 1) >> 7) + 1);
+      across_end_ = same_in_all((at + S::rows - 1 + S::keys - 1) >> 7);
+    }
     wait(shared_address(&shared_.k_full[step_ & 1]), (step_ >> 1) & 1);
     scores(step_ & 1);
-    load_terms<true>(tile);
+    await_term(step_);
     wait_products<0>();
     hold(s_);
     release(shared_.k_empty[step_ & 1]);
@@ -167,7 +94,7 @@ class Group {
       for (; n_ >= first && (kRich || hides()); --n_) block<true>(tile);
       if constexpr (!kRich) {
 #pragma unroll 1
-        for (; n_ >= max(first, full_begin_); --n_) block<false>(tile);
+        for (const int end = max(first, full_until()); n_ >= end; --n_) block<false>(tile);
       }
     }
     release(shared_.q_empty[round % S::queries]);
@@ -176,57 +103,14 @@ class Group {
     ++step_;
   }
 
-  // Whether block n_ hides some key from some row.
-  KEEL_DEVICE bool hides() const { return n_ < full_begin_ || n_ >= full_end_; }
-
-  KEEL_DEVICE RowPlace place(const Tile& tile, int r) const {
-    const int at = tile.first_row + group_ * 64 + warp_ * 16 + lane_ / 4 + 8 * r;
-    const int share = a_.cut.share, row = share == 1 ? at : at / share;
-    RowPlace p;
-    p.head = share == 1 ? tile.head : tile.head * share + at % share;
-    p.row = row;
-    p.exists = at < tile.first_row + tile.rows;
-    // Rows past the end see what the last one sees: a tile at the end of q needs no mask for their sake.
-    p.keys = keys_of(tile, a_.window, min(row, max(tile.q_len - 1, 0)));
-    p.keys.end = max(p.keys.end, p.keys.begin);
-    return p;
+  // Whether block n_ hides some key from some row, or has keys on both sides of some row's position where that matters.
+  KEEL_DEVICE bool hides() const {
+    if (kLinear && n_ >= across_begin_ && n_ < across_end_) return true;
+    return n_ < full_begin_ || n_ >= full_end_;
   }
-
-  // Where an array has its values for a row; those of padding are not used, but read.
-  KEEL_DEVICE std::int64_t place_of(const Strided& x, const Tile& tile, const RowPlace& p) const {
-    const int row = tile.q_begin + min(p.row, max(tile.q_len - 1, 0));
-    return tile.batch * x.batch + p.head * x.head + row * x.row;
-  }
-
-  KEEL_DEVICE float scale_log2(const Tile& tile, const RowPlace& p) const {
-    const Strided& x = a_.call.scale_tensor;
-    const float scale = x ? load_float(x.data, x.dtype, place_of(x, tile, p)) : static_cast<float>(a_.call.scale);
-    return scale * 1.4426950408889634f;
-  }
-  KEEL_DEVICE float slope_log2(const Tile& tile, const RowPlace& p) const {
-    const Strided& x = a_.call.alibi;
-    return x ? 1.4426950408889634f * load_float(x.data, x.dtype, tile.batch * x.batch + p.head * x.head) : 0.0f;
-  }
-
-  KEEL_DEVICE void begin(const Tile& tile) {
-#pragma unroll
-    for (int i = 0; i < S::d / 2; ++i) o_[i] = 0;
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const RowPlace p = place(tile, r);
-      first_key_[r] = p.keys.begin;
-      keys_[r] = p.keys.end - p.keys.begin;
-      m_[r] = kHidden;
-      l_[r] = e_[r] = f1_[r] = f2_[r] = 0;
-      count_[r] = visible_[r] = 0;
-      zero_[r] = 0;
-      from_[r] = 0;
-      if (kTerms == Terms::alibi) slope_log2_[r] = slope_log2(tile, p) / a_.scale_log2;
-      if (kRich && kKeeps) {
-        scale_log2_[r] = scale_log2(tile, p);
-        slope_log2_[r] = slope_log2(tile, p);
-      }
-    }
+  // The last block, from n_ down, of those that do not.
+  KEEL_DEVICE int full_until() const {
+    return kLinear && n_ >= across_end_ ? max(full_begin_, across_end_) : full_begin_;
   }
 
   KEEL_DEVICE void scores(int stage) {
@@ -266,7 +150,7 @@ class Group {
     wait(shared_address(&shared_.v_full[step_ & 1]), (step_ >> 1) & 1);
     values(step_ & 1);
     if (S::groups > 1) signal(kTurn + (group_ + 1) % S::groups, 256);
-    load_terms<kPartial>(tile);
+    await_term(next);
     wait_products<1>();
     hold(s_);
     release(shared_.k_empty[next & 1]);
@@ -279,611 +163,6 @@ class Group {
     convert();
     step_ = next;
   }
-
-  // Element i's key, counted from the first that its row may see by position.
-  KEEL_DEVICE int key_base(const Tile& tile, int r) const {
-    return n_ * S::keys - tile.shift + column_ - first_key_[r];
-  }
-
-  KEEL_DEVICE void hide(const Tile& tile) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int base = key_base(tile, r);
-#pragma unroll
-      for (int j = 0; j < S::keys / 4; ++j) {
-        const int key = base + j / 2 * 8 + (j & 1);
-        float& y = s_[j / 2 * 4 + 2 * r + (j & 1)];
-        y = static_cast<unsigned>(key) < static_cast<unsigned>(keys_[r]) ? y : kHidden;
-      }
-    }
-  }
-
-  // ---- A single term. Scores stay in units of q·k, of which the softmax takes the scale, so terms are divided by it.
-  // What is then infinite, or below what hides, makes a row odd if no other score is above.
-
-  // The term's values for the block of scores on its way, while products run.
-  template <bool kPartial>
-  KEEL_DEVICE void load_terms(const Tile& tile) {
-    if constexpr (kTerms == Terms::bias) load_rows<kPartial, std::uint16_t>(a_.call.bias, tile);
-    if constexpr (kTerms == Terms::mask) load_rows<kPartial, std::uint8_t>(a_.call.mask, tile);
-  }
-
-  // The four threads of a row share its loads: 16 bytes each, which lie at multiples of 16, as the planner has seen to.
-  // Chunk 4·q + (lane mod 4) of the block's row is loaded_[r][q]. Past the last key there is nothing to read.
-  template <bool kPartial, class Bits>
-  KEEL_DEVICE void load_rows(const Strided& x, const Tile& tile) {
-    constexpr int kChunk = 16 / sizeof(Bits);
-    const int first = n_ * S::keys + (lane_ & 3) * kChunk;
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const Bits* const row = static_cast<const Bits*>(x.data) + place_of(x, tile, place(tile, r));
-#pragma unroll
-      for (int q = 0; q < kLoads; ++q) {
-        const int key = first + 4 * q * kChunk;
-        if (!kPartial || key + kChunk <= tile.k_len) {
-          loaded_[r][q] = __ldg(reinterpret_cast<const uint4*>(row + key));
-        } else {
-          Bits values[kChunk];
-#pragma unroll
-          for (int i = 0; i < kChunk; ++i) values[i] = key + i < tile.k_len ? row[key + i] : Bits{0};
-          memcpy(&loaded_[r][q], values, sizeof(values));
-        }
-      }
-    }
-  }
-
-  // Each of four threads has four words; afterwards the l-th has the l-th word of each.
-  KEEL_DEVICE void exchange(std::uint32_t (&word)[4]) const {
-#pragma unroll
-    for (int step = 1; step <= 2; step *= 2) {
-      const bool upper = (lane_ & step) != 0;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (i & step) continue;
-        const std::uint32_t other = __shfl_xor_sync(~0u, upper ? word[i] : word[i + step], step);
-        (upper ? word[i] : word[i + step]) = other;
-      }
-    }
-  }
-
-  // A bit per byte, set where that is not 0.
-  KEEL_DEVICE static std::uint32_t bits_of(std::uint32_t bytes) { return __vsetne4(bytes, 0) * 0x01020408u >> 24; }
-  KEEL_DEVICE static std::uint32_t bits_of(const uint4& bytes) {
-    return bits_of(bytes.x) | bits_of(bytes.y) << 4 | bits_of(bytes.z) << 8 | bits_of(bytes.w) << 12;
-  }
-
-  KEEL_DEVICE void hide_by_mask(int r) {
-    static_assert(kTerms != Terms::mask || kLoads == 2);
-    const std::uint32_t mine = bits_of(loaded_[r][0]) | bits_of(loaded_[r][1]) << 16;
-#pragma unroll
-    for (int t = 0; t < 4; ++t) {  // chunks t and t + 4 of 16 keys: columns 8·j + column_, and the next
-      const std::uint32_t seen = __shfl_sync(~0u, mine, t, 4) >> column_;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int j = 2 * (t + i / 2 * 4) + i % 2;
-        float &y = s_[4 * j + 2 * r], &z = s_[4 * j + 2 * r + 1];
-        y = seen >> (8 * i) & 1 ? y : kHidden;
-        z = seen >> (8 * i + 1) & 1 ? z : kHidden;
-      }
-    }
-  }
-
-  KEEL_DEVICE void add_bias(int r) {
-#pragma unroll
-    for (int q = 0; q < kLoads; ++q) {
-      std::uint32_t pairs[4] = {loaded_[r][q].x, loaded_[r][q].y, loaded_[r][q].z, loaded_[r][q].w};
-      exchange(pairs);
-#pragma unroll
-      for (int t = 0; t < 4; ++t) {
-        const float2 b = ptx::unpack<Element>(pairs[t]);
-        float &y = s_[4 * (4 * q + t) + 2 * r], &z = s_[4 * (4 * q + t) + 2 * r + 1];
-        y = fmaf(b.x, a_.inverse_scale, y);
-        z = fmaf(b.y, a_.inverse_scale, z);
-      }
-    }
-  }
-
-  // c·tanh(s/c) = c·(1 − 2 / (1 + e^(2s/c))), in units of q·k. Four share a reciprocal: such units are few.
-  KEEL_DEVICE void cap_scores() {
-    const float cap = static_cast<float>(a_.call.softcap);
-    const float to_power = 2.0f * a_.scale_log2 / cap, top = cap * a_.inverse_scale;
-    constexpr float kMost = 30.0f;  // beyond, the tangent is 1
-#pragma unroll
-    for (int i = 0; i < S::keys / 2; i += 4) {
-      float x[4];
-#pragma unroll
-      for (int t = 0; t < 4; ++t) x[t] = 1.0f + ptx::exp2_fast(clamped(s_[i + t] * to_power, kMost));
-      const float low = x[0] * x[1], high = x[2] * x[3], all = -2.0f * top * ptx::reciprocal_fast(low * high);
-      const float of_low = all * high, of_high = all * low;
-      s_[i] = fmaf(of_low, x[1], top);
-      s_[i + 1] = fmaf(of_low, x[0], top);
-      s_[i + 2] = fmaf(of_high, x[3], top);
-      s_[i + 3] = fmaf(of_high, x[2], top);
-    }
-  }
-  // A NaN stays one.
-  KEEL_DEVICE static float clamped(float x, float most) { return x > most ? most : x; }
-
-  KEEL_DEVICE void add_term(const Tile& tile) {
-    if constexpr (kTerms == Terms::softcap) cap_scores();
-    if constexpr (kTerms == Terms::alibi) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int row = tile.first_row + group_ * 64 + warp_ * 16 + lane_ / 4 + 8 * r;
-        const float distance = static_cast<float>(row + tile.diagonal - key_base(tile, r) - first_key_[r]);  // exact
-#pragma unroll
-        for (int j = 0; j < S::keys / 4; ++j) {
-          float& y = s_[j / 2 * 4 + 2 * r + (j & 1)];
-          y = fmaf(-slope_log2_[r], fabsf(distance - static_cast<float>(j / 2 * 8 + (j & 1))), y);
-        }
-      }
-    }
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      if constexpr (kTerms == Terms::mask) hide_by_mask(r);
-      if constexpr (kTerms == Terms::bias) add_bias(r);
-    }
-  }
-
-  // ---- Any terms.
-
-  // One score, from q·k to what enters the softmax, in units of log 2.
-  KEEL_DEVICE void enrich(const Tile& tile) {
-    const Call& c = a_.call;
-    const float two_over_cap = c.softcap > 0 ? 2.0f / static_cast<float>(c.softcap) : 0.0f;
-    const float cap_log2 = static_cast<float>(c.softcap) * 1.4426950408889634f;
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      if (S::d > 128) asm volatile("" ::: "memory");  // one row's loads at a time, or registers run out
-      const int base = key_base(tile, r);
-      const RowPlace p = place(tile, r);
-      const float scale = kKeeps ? scale_log2_[r] : scale_log2(tile, p);
-      const float slope = kKeeps ? slope_log2_[r] : slope_log2(tile, p);
-      const int diagonal = p.row + tile.diagonal - first_key_[r];  // counted as keys are here
-      const auto each = [&](auto&& change) {
-#pragma unroll
-        for (int j = 0; j < S::keys / 4; ++j) {
-          const int key = base + j / 2 * 8 + (j & 1);
-          change(s_[j / 2 * 4 + 2 * r + (j & 1)], key);
-        }
-      };
-      float zeros[4] = {};
-#pragma unroll
-      for (int j = 0; j < S::keys / 4; ++j) {
-        float& y = s_[j / 2 * 4 + 2 * r + (j & 1)];
-        y *= scale;
-        zeros[j & 3] = fmaf(y, 0.0f, zeros[j & 3]);
-      }
-      zero_[r] += (zeros[0] + zeros[1]) + (zeros[2] + zeros[3]);
-      if (c.softcap > 0) {  // c·tanh(s/c) = c·(1 − 2 / (1 + e^(2s/c)))
-        each([&](float& y, int) {
-          y = cap_log2 * fmaf(-2.0f, ptx::reciprocal_fast(1.0f + ptx::exp2_fast(y * two_over_cap)), 1.0f);
-        });
-      }
-      const auto visible = [&](int key) { return static_cast<unsigned>(key) < static_cast<unsigned>(keys_[r]); };
-      if (c.bias) {
-        const std::int64_t from = place_of(c.bias, tile, p) + tile.k_begin + base + first_key_[r];
-        if (c.bias.dtype == DType::f32) {
-          add_any_bias(r, base, static_cast<const float*>(c.bias.data) + from);
-        } else {
-          add_any_bias(r, base, static_cast<const Element*>(c.bias.data) + from);
-        }
-      }
-      if (c.alibi) {
-        const float distance = static_cast<float>(diagonal - base);  // exact: positions are below 2^24 here
-        each([&](float& y, int key) { y = fmaf(-slope, fabsf(distance - static_cast<float>(key - base)), y); });
-      }
-      if (c.mask) {
-        const unsigned char* const mask = static_cast<const unsigned char*>(c.mask.data) + place_of(c.mask, tile, p) +
-                                          tile.k_begin + base + first_key_[r];
-        with_pairs(r, base, mask, [](float& y, unsigned char seen) { y = seen != 0 ? y : kHidden; });
-      }
-      if (n_ < full_begin_ || n_ >= full_end_) {
-        each([&](float& y, int key) { y = visible(key) ? y : kHidden; });
-      }
-    }
-  }
-
-  // Two adjacent values at once, where they lie at a multiple of their size.
-  template <class Stored, class Change>
-  KEEL_DEVICE void with_pairs(int r, int base, const Stored* row, const Change& change) {
-    struct alignas(2 * sizeof(Stored)) Pair {
-      Stored x[2];
-    };
-    const bool partial = n_ < full_begin_ || n_ >= full_end_;
-    if (!partial && reinterpret_cast<std::uintptr_t>(row) % sizeof(Pair) == 0) {
-#pragma unroll
-      for (int j = 0; j < S::keys / 8; ++j) {
-        const Pair pair = *reinterpret_cast<const Pair*>(row + 8 * j);
-        change(s_[4 * j + 2 * r], pair.x[0]);
-        change(s_[4 * j + 2 * r + 1], pair.x[1]);
-      }
-    } else {
-#pragma unroll
-      for (int j = 0; j < S::keys / 4; ++j) {
-        const int key = base + j / 2 * 8 + (j & 1);
-        if (static_cast<unsigned>(key) < static_cast<unsigned>(keys_[r])) {
-          change(s_[j / 2 * 4 + 2 * r + (j & 1)], row[j / 2 * 8 + (j & 1)]);
-        }
-      }
-    }
-  }
-
-  // A finite bias stays finite in units of log 2, or becomes +inf, which is told below; its −inf masks.
-  template <class Stored>
-  KEEL_DEVICE void add_any_bias(int r, int base, const Stored* row) {
-    with_pairs(r, base, row, [](float& y, const Stored& stored) {
-      const float b = static_cast<float>(stored);
-      constexpr float kLog2e = 1.4426950408889634f, kLeast = -3.4028234e38f / kLog2e;
-      y = b == -kInfinity ? kHidden : fmaf(fmaxf(b, kLeast), kLog2e, y);
-    });
-  }
-
-  // Scores become weights relative to the largest score so far; a_factor_ is what earlier weights are multiplied by.
-  template <bool kPartial>
-  KEEL_DEVICE void softmax(const Tile& tile) {
-    using ptx::exp2_fast;
-    if (kRich) {
-      enrich(tile);
-    } else {
-      add_term(tile);
-      if (kPartial) hide(tile);
-    }
-    const float scale = kRich ? 1.0f : a_.scale_log2;
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      float parts[4] = {m_[r], kHidden, kHidden,
-                        kHidden};  // four short chains of dependent instructions, not a long one
-#pragma unroll
-      for (int j = 0; j < S::keys / 4; ++j) parts[j & 3] = fmaxf(parts[j & 3], s_[j / 2 * 4 + 2 * r + (j & 1)]);
-      const float largest = quad_max(fmaxf(fmaxf(parts[0], parts[1]), fmaxf(parts[2], parts[3])));
-      if (kMoments) add_moments<kPartial>(r, largest);
-      // Rounded, so that a largest score that stays the largest leaves earlier weights as they are.
-      const float before = __fmul_rn(m_[r], scale), reference = largest <= kHidden ? 0.0f : __fmul_rn(largest, scale);
-      a_factor_[r] = exp2_fast(before - reference);
-      if (kEntropy) e_[r] = a_factor_[r] * fmaf(l_[r], fmaxf(before - reference, kDeepest), e_[r]);
-      m_[r] = largest;
-      l_[r] *= a_factor_[r];
-#pragma unroll
-      for (int j = 0; j < S::keys / 4; ++j) {
-        float& y = s_[j / 2 * 4 + 2 * r + (j & 1)];
-        float x = fmaf(y, scale, -reference);
-        y = exp2_fast(x);
-        l_[r] += y;
-        if (kEntropy) {
-          if (kRich) x = fmaxf(x, kDeepest);  // 0 · −inf would be NaN
-          e_[r] = fmaf(y, x, e_[r]);
-        }
-      }
-    }
-    if (kTerms == Terms::dropout || (kRich && a_.call.dropout > 0)) drop(tile);
-  }
-
-  // Sums of scores and their squares, from the first block's largest on: equal scores then have variance 0.
-  template <bool kPartial>
-  KEEL_DEVICE void add_moments(int r, float largest) {
-    constexpr float kLow = kRich ? kMaskedLog2 : kHidden;
-    if (m_[r] <= kLow && largest > kLow) from_[r] = largest;
-    const auto add = [&](float y) {
-      const float z = y - from_[r];
-      f1_[r] += z;
-      f2_[r] = fmaf(z, z, f2_[r]);
-    };
-    if (kRich) {
-#pragma unroll
-      for (int j = 0; j < S::keys / 4; ++j) {
-        const float y = s_[j / 2 * 4 + 2 * r + (j & 1)];
-        if (y > kMaskedLog2) {
-          add(y);
-          ++count_[r];
-        }
-        if (y > kHidden) ++visible_[r];
-      }
-    } else if (kPartial) {
-#pragma unroll
-      for (int j = 0; j < S::keys / 4; ++j) {
-        const float y = s_[j / 2 * 4 + 2 * r + (j & 1)];
-        if (y != kHidden) add(y);
-      }
-    } else {
-#pragma unroll
-      for (int j = 0; j < S::keys / 4; ++j) add(s_[j / 2 * 4 + 2 * r + (j & 1)]);
-    }
-  }
-
-  // Dropout's numbers come four to a counter, for keys 16 apart of the same 64: each counter is computed once.
-  KEEL_DEVICE void drop(const Tile& tile) {
-    const Dropout dropout(a_.call.dropout, a_.call.seed);
-    const auto threshold = static_cast<std::uint32_t>(dropout.threshold);
-    const int position = tile.k_position + n_ * S::keys - tile.shift, group = position / 64;
-    const bool second_half = S::keys == 32 && position % 64 != 0;
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const RowPlace p = place(tile, r);
-#pragma unroll
-      for (int g = 0; g < (S::keys + 63) / 64; ++g) {
-#pragma unroll
-        for (int c = 0; c < 4; ++c) {  // columns 8·(c / 2) + column_ + c mod 2 of 16
-          const auto words = philox({static_cast<std::uint32_t>(16 * (group + g) + 8 * (c / 2) + column_ + (c & 1)),
-                                     static_cast<std::uint32_t>(tile.q_position + p.row),
-                                     static_cast<std::uint32_t>(p.head), static_cast<std::uint32_t>(tile.entry)},
-                                    dropout.key);
-#pragma unroll
-          for (int w = 0; w < (S::keys == 32 ? 2 : 4); ++w) {
-            float& y = s_[(8 * g + 2 * w + c / 2) * 4 + 2 * r + (c & 1)];
-            y = (second_half ? words[(w + 2) & 3] : words[w]) >= threshold ? y : 0.0f;
-          }
-        }
-      }
-    }
-  }
-
-  KEEL_DEVICE void convert() {
-#pragma unroll
-    for (int i = 0; i < S::keys / 4; ++i) p_[i] = ptx::pack<Element>(s_[2 * i], s_[2 * i + 1]);
-  }
-
-  // ---- The end of a tile: sums become results.
-  struct RowResult {
-    float factor = 0;                                     // of o
-    float largest = -kInfinity, top = -kInfinity, l = 0;  // units of log 2, sink included in the last two
-    float largest_factor = 0;                             // factor, before what dropout multiplies by
-    int visible = 0;
-    bool odd = false;  // compute again
-  };
-
-  KEEL_DEVICE void finish(const Tile& tile, const RowPlace (&places)[2], RowResult (&results)[2]) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      float zeros[2] = {};  // NaN where o has NaN or infinity
-#pragma unroll
-      for (int j = 0; j < S::d / 4; ++j) zeros[j & 1] = fmaf(o_[j / 2 * 4 + 2 * r + (j & 1)], 0.0f, zeros[j & 1]);
-      const float zero = quad_sum(zeros[0] + zeros[1]);
-      if (l_[r] != 0.0f && !(zero == 0.0f)) results[r].odd = true;
-    }
-    if (a_.partials.out != nullptr) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) store_partial(tile, places[r], results[r], r);
-      return;
-    }
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      if ((lane_ & 3) != 0 || !places[r].exists) continue;
-      if (results[r].odd) {
-        note(tile, places[r]);
-      } else if (a_.reports) {
-        report(tile, places[r], results[r], r);
-      }
-    }
-    if (__any_sync(~0u, results[0].factor == 0.0f || results[1].factor == 0.0f)) {
-#pragma unroll
-      for (int i = 0; i < S::d / 2; ++i) {
-        if (results[(i >> 1) & 1].factor == 0.0f) o_[i] = 0.0f;  // also NaN
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < S::d / 2; ++i) o_[i] *= results[(i >> 1) & 1].factor;
-    const int in_tile = group_ * 64 + warp_ * 16;
-    const bool whole = !a_.call.sequences.packed() || in_tile + 16 <= tile.rows;
-    if (S::roomy && a_.stores_tiles && whole) {
-      store_warp(tile, in_tile);
-    } else {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        if (!S::roomy && a_.stores_tiles && a_.call.d_v % 8 == 0) {
-          store_chunks(tile, places[r], r);
-        } else if (places[r].exists) {
-          store_row(tile, places[r], r);
-        }
-      }
-    }
-  }
-
-  KEEL_DEVICE void note(const Tile& tile, const RowPlace& place) {
-    const Call& c = a_.call;
-    const std::int64_t at = (tile.batch * c.q_heads + place.head) * c.sequences.n_q + tile.q_begin + place.row;
-    const auto before = atomicExch(reinterpret_cast<unsigned long long*>(&shared_.odd), at);
-    a_.odd.rows[at] = {tile.entry, place.head, place.row, static_cast<std::int64_t>(before)};
-  }
-
-  // The rows that the CTA has noted, in turn among its warps.
-  KEEL_DEVICE void compute_odd_rows() {
-    constexpr int kWarps = 4 * S::groups;
-    ptx::sync(kTurn + S::groups, 128 * S::groups);
-    int turn = group_ * 4 + warp_;
-    for (std::int64_t at = shared_.odd; at >= 0; --turn) {
-      const OddRow row = a_.odd.rows[at];
-      if (turn == 0) {
-        compute_again<std::conditional_t<std::is_same_v<Element, __half>, Float16, BFloat16>>(a_.call, row);
-        turn = kWarps;
-      }
-      at = row.before;
-    }
-  }
-
-  KEEL_DEVICE RowResult result(const Tile& tile, const RowPlace& place, int r) {
-    RowResult x;
-    l_[r] = quad_sum(l_[r]);
-    if (kEntropy) e_[r] = quad_sum(e_[r]);
-    if (kMoments) {
-      f1_[r] = quad_sum(f1_[r]);
-      f2_[r] = quad_sum(f2_[r]);
-      if (kRich) {
-        count_[r] += __shfl_xor_sync(~0u, count_[r], 1);
-        count_[r] += __shfl_xor_sync(~0u, count_[r], 2);
-        visible_[r] += __shfl_xor_sync(~0u, visible_[r], 1);
-        visible_[r] += __shfl_xor_sync(~0u, visible_[r], 2);
-      }
-    }
-    if (kRich) zero_[r] = quad_sum(zero_[r]);
-    const int begin = tile.block_begin * S::keys - tile.shift, end = tile.block_end * S::keys - tile.shift;
-    const bool sees = place.row < tile.q_len && keys_[r] > 0 && first_key_[r] < end && first_key_[r] + keys_[r] > begin;
-    if (!sees) {
-      l_[r] = 0;
-      return x;
-    }
-    // Scores that are no numbers: −inf, which looks like a mask by now, +inf and NaN are told apart without hurry.
-    const bool none = m_[r] <= kHidden, numbers = !kRich || zero_[r] == 0.0f;
-    if (none && kRich && numbers) {  // all hidden
-      l_[r] = 0;
-      return x;
-    }
-    // Weights that miss 1 by far: scores so large that their products with the scale differ by more than rounding
-    // should.
-    x.odd = none || !(l_[r] > 0x1p-20f && l_[r] < kInfinity) || !(fabsf(m_[r]) < kInfinity) ||
-            (kEntropy && e_[r] != e_[r]) || (kMoments && (kRich ? !numbers : !(f2_[r] < 0x1p90f)));
-    x.visible = kRich && kMoments ? visible_[r] : keys_[r];
-    x.largest = __fmul_rn(m_[r], kRich ? 1.0f : a_.scale_log2);
-    float top = x.largest, l = l_[r];
-    if (a_.call.sinks && a_.partials.out == nullptr) {
-      const float sink =
-          1.4426950408889634f * load_float(a_.call.sinks.data, a_.call.sinks.dtype, place.head * a_.call.sinks.head);
-      top = fmaxf(x.largest, sink);
-      const float before = x.largest - top, apart = sink - top, weight = exp2f(before), p = exp2f(apart);
-      if (kEntropy) {
-        e_[r] = weight * fmaf(l, fmaxf(before, kDeepest), e_[r]);
-        if (p > 0) e_[r] = fmaf(p, apart, e_[r]);
-      }
-      l = fmaf(l, weight, p);
-      x.odd = x.odd || !(fabsf(top) < kInfinity);
-      x.factor = weight / l;
-    } else {
-      x.factor = 1.0f / l;
-    }
-    x.largest_factor = x.factor;
-    if (kTerms == Terms::dropout || (kRich && a_.call.dropout > 0))
-      x.factor *= static_cast<float>(1.0 / (1.0 - a_.call.dropout));
-    x.l = l;
-    x.top = top;
-    return x;
-  }
-
-  KEEL_DEVICE void report(const Tile& tile, const RowPlace& place, const RowResult& x, int r) {
-    const Call& c = a_.call;
-    const int b = tile.batch, h = place.head, i = tile.q_begin + place.row;
-    const bool masked = x.l == 0.0f;
-    if (c.lse) at<float>(c.lse, b, h, i) = masked ? -kInfinity : (x.top + log2f(x.l)) * CUDART_LN2_F;
-    if (c.max_logit) at<float>(c.max_logit, b, h, i) = masked ? -kInfinity : x.largest * CUDART_LN2_F;
-    if (c.max_weight) {
-      // The largest weight is not quite 1 relative to its own score, once that is rounded.
-      const float weight = kRich ? 1.0f : exp2f(fmaf(m_[r], a_.scale_log2, -x.largest));
-      at<float>(c.max_weight, b, h, i) = masked ? 0.0f : x.largest_factor * weight;
-    }
-    if (c.visible) at<std::int64_t>(c.visible, b, h, i) = masked ? 0 : x.visible;
-    if (kEntropy && c.entropy) {
-      at<float>(c.entropy, b, h, i) = masked ? 0.0f : (log2f(x.l) - e_[r] / x.l) * CUDART_LN2_F;
-    }
-    if (kMoments) {
-      const int count = masked ? 0 : kRich ? count_[r] : keys_[r];
-      const float unit = (kRich ? 1.0f : a_.scale_log2) * CUDART_LN2_F, number = static_cast<float>(count);
-      const float mean = count == 0 ? 0.0f : f1_[r] / number;
-      if (c.logit_count) at<std::int64_t>(c.logit_count, b, h, i) = count;
-      if (c.logit_mean) at<float>(c.logit_mean, b, h, i) = count == 0 ? 0.0f : (from_[r] + mean) * unit;
-      if (c.logit_var) {
-        at<float>(c.logit_var, b, h, i) = count == 0 ? 0.0f : fmaxf(f2_[r] / number - mean * mean, 0.0f) * unit * unit;
-      }
-    }
-  }
-
-  // The warp's 16 rows, by the copy engine.
-  KEEL_DEVICE void store_warp(const Tile& tile, int in_tile) {
-    using namespace ptx;
-    const std::uint32_t to = shared_address(shared_.out) + in_tile * 128;
-    if (lane_ == 0) wait_until_stores_have_read();  // those of the last tile
-    __syncwarp();
-#pragma unroll
-    for (int j = 0; j < S::d / 16; ++j) {
-      const std::uint32_t packed[4] = {
-          pack<Element>(o_[8 * j], o_[8 * j + 1]), pack<Element>(o_[8 * j + 2], o_[8 * j + 3]),
-          pack<Element>(o_[8 * j + 4], o_[8 * j + 5]), pack<Element>(o_[8 * j + 6], o_[8 * j + 7])};
-      store_16x16(to + j / 4 * kPanelQ, 0, j % 4 * 2, lane_, packed);
-    }
-    publish_to_copies();
-    __syncwarp();
-    if (lane_ == 0) {
-#pragma unroll
-      for (int p = 0; p < S::panels; ++p) {
-        store_tile(maps_.out, to + p * kPanelQ,
-                   {p * 64, 0, tile.q_begin + tile.first_row + in_tile, tile.head, tile.batch});
-      }
-      commit_stores();
-    }
-  }
-
-  // A row whose chunks of 8 columns lie at multiples of 16 bytes: each of its four threads stores every fourth.
-  KEEL_DEVICE void store_chunks(const Tile& tile, const RowPlace& place, int r) {
-    Element* const row = &at<Element>(a_.call.out, tile.batch, place.head, tile.q_begin + place.row);
-    const int d_v = static_cast<int>(a_.call.d_v);
-#pragma unroll
-    for (int q = 0; q < S::d / 32; ++q) {
-      std::uint32_t words[4];
-#pragma unroll
-      for (int t = 0; t < 4; ++t) {
-        const int i = 4 * (4 * q + t) + 2 * r;
-        words[t] = ptx::pack<Element>(o_[i], o_[i + 1]);
-      }
-      exchange(words);
-      const int c = 32 * q + 8 * (lane_ & 3);
-      if (place.exists && c < d_v) *reinterpret_cast<uint4*>(row + c) = {words[0], words[1], words[2], words[3]};
-    }
-  }
-
-  // A row, by each of the four threads that hold it.
-  KEEL_DEVICE void store_row(const Tile& tile, const RowPlace& place, int r) {
-    const MutableStrided& out = a_.call.out;
-    const int i = tile.q_begin + place.row, d_v = static_cast<int>(a_.call.d_v);
-#pragma unroll
-    for (int j = 0; j < S::d / 4; ++j) {
-      const int c = j / 2 * 8 + column_ + (j & 1);
-      const float x = o_[j / 2 * 4 + 2 * r + (j & 1)];
-      if (c >= d_v) continue;
-      if (out.dtype == DType::f32) {
-        at<float>(out, tile.batch, place.head, i, c) = x;
-      } else {
-        at<Element>(out, tile.batch, place.head, i, c) = static_cast<Element>(x);
-      }
-    }
-  }
-
-  KEEL_DEVICE void store_partial(const Tile& tile, const RowPlace& place, const RowResult& x, int r) {
-    if (!place.exists) return;
-    const Call& c = a_.call;
-    const std::int64_t row = (tile.batch * c.q_heads + place.head) * c.sequences.n_q + tile.q_begin + place.row;
-    const std::int64_t to = tile.chunk * a_.partials.rows + row;
-    const bool none = l_[r] == 0.0f && !x.odd;
-    if ((lane_ & 3) == 0) {
-      a_.partials.sums[to] = {none ? -kInfinity : x.largest, x.odd ? CUDART_NAN_F : l_[r]};
-    }
-    const int d_v = static_cast<int>(c.d_v);
-    float* const out = a_.partials.out + to * d_v;
-#pragma unroll
-    for (int j = 0; j < S::d / 4; ++j) {
-      const int column = j / 2 * 8 + column_ + (j & 1);
-      if (column < d_v) out[column] = none ? 0.0f : o_[j / 2 * 4 + 2 * r + (j & 1)];
-    }
-  }
-
-  Shared<Element, S>& shared_;
-  const Maps& maps_;
-  const ForwardArguments& a_;
-  const int group_, thread_, lane_, warp_, column_;
-  std::uint64_t q_, k_, v_;  // operands
-  int step_ = 0;             // blocks of keys done, of all tiles
-  int n_ = 0;                // the block whose scores are in s_
-  int q_stage_ = 0;          // where the tile's q is
-  int full_begin_ = 0, full_end_ = 0;
-
-  float o_[S::d / 2], s_[S::keys / 2];
-  std::uint32_t p_[S::keys / 4];
-  float a_factor_[2];
-  float m_[2], l_[2];                         // largest score, sum of weights
-  float e_[2];                                // Σ weight · (score − largest)
-  float f1_[2], f2_[2], from_[2];             // sums of scores and squares, from `from_`
-  int count_[2], visible_[2];                 // scores in those sums, and visible ones, where they are counted
-  float zero_[2];                             // NaN where a score was infinite or NaN
-  int first_key_[2], keys_[2];                // that the row may see by position
-  float scale_log2_[2], slope_log2_[2];       // the slope divided by the scale, where it is the only term
-  uint4 loaded_[2][kLoads > 0 ? kLoads : 1];  // of the only term, as loaded
 };
 
 template <class Element, class S, Terms kTerms, Statistics kStatistics>
@@ -905,6 +184,8 @@ __global__ void __launch_bounds__(S::threads, 1)
     init(shared.q_empty, S::groups);
     init(shared.k_empty, S::groups);
     init(shared.v_empty, S::groups);
+    init(shared.term_full, 1);
+    init(shared.term_empty, 4);
     shared.odd = -1;
     publish_barriers();
     for (const CUtensorMap* map : {&maps.q, &maps.k, &maps.v, &maps.out}) prefetch_map(*map);
@@ -915,6 +196,9 @@ __global__ void __launch_bounds__(S::threads, 1)
     give_registers<S::loader_registers>();
     if (threadIdx.x == 0) load_tiles<S, Element>(shared, maps, a);
     if (threadIdx.x == 32) choose_tiles<S, Element>(shared, a);
+    if constexpr (S::term_bytes > 0) {
+      if (threadIdx.x == 64) load_terms<S, Element>(shared, maps, a);
+    }
   } else {
     take_registers<S::group_registers>();
     Group<Element, S, kTerms, kStatistics>(shared, maps, a, group - 1).run();

@@ -30,12 +30,28 @@ struct OddRows {
   unsigned* count = nullptr;  // of chunks: how many rows there are, one after the other
 };
 
+// A softcap c as the kernel takes it; u is (q·k)².
+struct SoftcapArguments {
+  float top = 0;       // c in units of q·k
+  float to_power = 0;  // 2·log2(e)/c in those units
+  float near = 0;      // up to which |q·k| the softcap is (q·k)·(p0 + p1·u + p2·u²), in units of log 2
+  float p0 = 0, p1 = 0, p2 = 0;
+};
+
+// Dropout's keys, two a round, and the least random number that keeps a weight.
+struct DropoutArguments {
+  std::uint32_t keys[20] = {};
+  std::uint32_t threshold = 0;
+};
+
 struct ForwardArguments {
   Call call;
   Cut cut;
   Window window{};
-  float scale_log2 = 0;       // scale · log2(e), positive unless the kernel is that for any terms,
-  float inverse_scale = 0;    // and 1 / scale
+  float scale_log2 = 0;     // scale · log2(e), positive unless the kernel is that for any terms,
+  float inverse_scale = 0;  // and 1 / scale
+  SoftcapArguments softcap{};
+  DropoutArguments dropout{};
   bool stores_tiles = false;  // the tensor map of out may be used
   bool reports = false;       // there are arrays for statistics
   unsigned* next = nullptr;   // the next tile to take, counted from gridDim.x on, and 0 between calls; null: there is

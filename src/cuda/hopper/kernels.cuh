@@ -14,7 +14,8 @@ struct Kernel {
 
 template <Shape kShape, class Element, Terms kTerms, Statistics kStatistics>
 Kernel kernel_of() {
-  using S = ShapeOf<kShape.d, kShape.keys, kShape.groups, kShape.roomy>;
+  constexpr int kTermBytes = kTerms == Terms::bias ? 2 : kTerms == Terms::mask ? 1 : 0;
+  using S = ShapeOf<kShape.d, kShape.keys, kShape.groups, kShape.roomy, kTermBytes>;
   return {reinterpret_cast<const void*>(&forward<Element, S, kTerms, kStatistics>), sizeof(Shared<Element, S>)};
 }
 

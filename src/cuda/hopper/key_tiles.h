@@ -26,8 +26,8 @@ struct BlockIndex {
   int entry, head, block;
 };
 
-// Where an entry's first block of rows, or of keys, has its slot. No two entries share one: entry e of n rows from row b
-// on takes ⌈n/size⌉ slots from ⌊b/size⌋ + e on, and the next entry begins no earlier than ⌊(b + n)/size⌋ + e + 1.
+// Where an entry's first block of rows, or of keys, has its slot. No two entries share one: entry e of n rows from row
+// b on takes ⌈n/size⌉ slots from ⌊b/size⌋ + e on, and the next entry begins no earlier than ⌊(b + n)/size⌋ + e + 1.
 constexpr int first_slot(const Sequences& s, int entry, std::int64_t begin, int size) {
   return s.packed() ? static_cast<int>(begin / size) + entry : 0;
 }

@@ -2,6 +2,7 @@
 #include <map>
 #include <mutex>
 
+#include "core/dropout.h"
 #include "cuda/hopper/early.cuh"
 #include "cuda/hopper/kernels.cuh"
 #include "cuda/hopper/launch.h"
@@ -179,6 +180,31 @@ Kernel kernel_of_choice(const Choice& choice) {
   }
 }
 
+SoftcapArguments softcap_arguments(const Call& call) {
+  // tanh(x)/x, a polynomial in x² that is 3e-6 off at most, relatively, up to |x| = kNear.
+  constexpr double kNear = 0.35, kP0 = 0.9999971307685835, kP1 = -0.3329095413257022, kP2 = 0.12395031460744668;
+  const double top = call.softcap / call.scale, unit = call.scale * 1.4426950408889634;
+  SoftcapArguments a;
+  a.top = static_cast<float>(top);
+  a.to_power = static_cast<float>(2.0 * 1.4426950408889634 / top);
+  a.near = top > 1e-4 && top < 1e8 ? static_cast<float>(kNear * top) : -1.0f;  // else u² is beyond f32
+  a.p0 = static_cast<float>(kP0 * unit);
+  a.p1 = static_cast<float>(kP1 * unit / (top * top));
+  a.p2 = static_cast<float>(kP2 * unit / (top * top * top * top));
+  return a;
+}
+
+DropoutArguments dropout_arguments(const Call& call) {
+  const Dropout dropout(call.dropout, call.seed);
+  DropoutArguments a;
+  a.threshold = static_cast<std::uint32_t>(dropout.threshold);
+  for (std::uint32_t round = 0; round < 10; ++round) {
+    a.keys[2 * round] = dropout.key[0] + round * 0x9E3779B9u;
+    a.keys[2 * round + 1] = dropout.key[1] + round * 0xBB67AE85u;
+  }
+  return a;
+}
+
 }  // namespace
 
 std::int64_t forward_workspace(const ForwardWork& w) {
@@ -198,13 +224,17 @@ const char* launch_forward(const ForwardWork& w, void* workspace, cudaStream_t s
   const Sequences& s = call.sequences;
   Maps maps;
   const DType dtype = call.dtype;
+  const bool tiled = w.choice.terms == Terms::mask || w.choice.terms == Terms::bias;
   const bool encoded =
       encode(call.q, dtype, {s.batch, call.q_heads, s.n_q, call.d_k}, w.cut.share, w.cut.tile_rows, maps.q) &&
       encode(call.k, dtype, {s.batch, call.kv_heads, s.n_k, call.d_k}, 1, w.choice.shape.keys, maps.k) &&
       encode(call.v, dtype, {s.batch, call.kv_heads, s.n_k, call.d_v}, 1, w.choice.shape.keys, maps.v) &&
-      (!w.stores_tiles || encode(call.out, dtype, {s.batch, call.q_heads, s.n_q, call.d_v}, 1, 16, maps.out));
+      (!w.stores_tiles || encode(call.out, dtype, {s.batch, call.q_heads, s.n_q, call.d_v}, 1, 16, maps.out)) &&
+      (!tiled || encode_term(w.choice.terms == Terms::mask ? call.mask : call.bias,
+                             {s.batch, call.q_heads, s.n_q, s.n_k}, maps.term));
   if (!encoded) return "a tensor map that the driver refuses";
   if (!w.stores_tiles) maps.out = maps.q;  // prefetched, not used
+  if (!tiled) maps.term = maps.q;          // not used
 
   ForwardArguments a{};
   a.call = call;
@@ -212,6 +242,8 @@ const char* launch_forward(const ForwardWork& w, void* workspace, cudaStream_t s
   a.window = window_of(s);
   a.scale_log2 = static_cast<float>(call.scale * 1.4426950408889634);
   a.inverse_scale = static_cast<float>(1.0 / call.scale);
+  if (call.softcap > 0) a.softcap = softcap_arguments(call);
+  if (call.dropout > 0) a.dropout = dropout_arguments(call);
   a.stores_tiles = w.stores_tiles;
   a.reports = call.lse || call.max_logit || call.max_weight || call.visible || call.entropy || call.logit_count ||
               call.logit_mean || call.logit_var;

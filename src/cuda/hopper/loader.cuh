@@ -6,12 +6,12 @@
 // What the kernel's warpgroups share, and the thread that loads it.
 namespace keel::cuda::hopper {
 
-// A Shape as a type.
-template <int kD, int kKeys, int kGroups, bool kRoomy>
+// A Shape as a type, and the bytes of an element of a bias or mask, whose tiles are loaded too; 0: none are.
+template <int kD, int kKeys, int kGroups, bool kRoomy, int kTermBytes = 0>
 struct ShapeOf {
   static constexpr Shape shape = {kD, kKeys, kGroups, kRoomy};
   static constexpr int d = kD, keys = kKeys, groups = kGroups, rows = shape.rows(), threads = shape.threads();
-  static constexpr int panels = shape.panels(), queries = kRoomy ? 2 : 1;
+  static constexpr int panels = shape.panels(), queries = kRoomy ? 2 : 1, term_bytes = kTermBytes;
   static constexpr bool roomy = kRoomy;
   // Of a warp's threads. Together no more than the kernel starts with, 128, 168 or 255 for every thread: who asks for
   // more waits for ever.
@@ -22,13 +22,16 @@ struct ShapeOf {
 template <class Element, class S>
 struct Shared {
   static constexpr int kRow = 64 * S::panels;
+  static constexpr int kTermAlignment = S::term_bytes > 0 ? 1024 : 16;
   alignas(1024) Element q[S::queries][S::rows * kRow];
   alignas(1024) Element k[2][S::keys * kRow];
   alignas(1024) Element v[2][S::keys * kRow];
   alignas(1024) Element out[S::roomy ? S::rows * kRow : 8];
+  alignas(kTermAlignment) unsigned char term[S::groups][S::term_bytes > 0 ? 64 * S::keys* S::term_bytes : 16];
   Tile tile[2];
   std::uint64_t tile_full[2], tile_empty[2], q_full[S::queries], q_empty[S::queries];
   std::uint64_t k_full[2], k_empty[2], v_full[2], v_empty[2];
+  std::uint64_t term_full[S::groups], term_empty[S::groups];
   long long odd;  // the last row that was noted, of those that are computed again; −1: none
 };
 
@@ -60,6 +63,7 @@ class Tiles {
 
 struct Maps {
   CUtensorMap q, k, v, out;
+  CUtensorMap term;  // a bias or mask, 64 rows by 128 bytes
 };
 
 // The thread that chooses tiles, one ahead of that which is computed.

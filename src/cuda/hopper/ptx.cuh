@@ -194,4 +194,13 @@ KEEL_DEVICE void store_16x16(std::uint32_t panel, int row, int chunk, int lane, 
                : "memory");
 }
 
+// Four matrices of 8 by 8 16-bit values: lane i names the 16 bytes of row i mod 8 of matrix i / 8, and gets of each
+// matrix the two values of row lane / 4 that accumulators have there.
+KEEL_DEVICE void load_matrices(std::uint32_t row, std::uint32_t (&x)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "r"(row)
+               : "memory");
+}
+
 }  // namespace keel::cuda::ptx

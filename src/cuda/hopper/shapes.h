@@ -20,19 +20,20 @@ struct Shape {
 
 // For what a shape serves: long sequences; those whose rows fill few tiles; scores that need more than a mask by
 // position (keys are then a multiple of 64, as dropout's numbers come in such groups, and registers go to the options),
-// and their moments; a bias alone, whose values have registers of their own; few rows, as in decoding.
-enum class Purpose : std::uint8_t { wide, plain, rich, rich_moments, bias, few };
+// and their moments; a bias or mask alone, whose tiles are in shared memory too; few rows, as in decoding.
+enum class Purpose : std::uint8_t { wide, plain, rich, rich_moments, tiled, few };
 
 // Measured on an H200: of each head size, the fastest of those that fit registers and shared memory.
 constexpr Shape shape_for(int d, Purpose purpose) {
   const bool rich = purpose == Purpose::rich || purpose == Purpose::rich_moments;
   if (d == 256 && purpose == Purpose::rich_moments) return {d, 32, 1, true};
-  const int groups = purpose == Purpose::few ? 1 : purpose == Purpose::wide && d == 64 ? 3 : 2;
+  const bool wide = purpose == Purpose::wide || purpose == Purpose::tiled;
+  const int groups = purpose == Purpose::few ? 1 : wide && d == 64 ? 3 : 2;
   if (d > 128) {
     const int rich_keys = purpose == Purpose::rich_moments || d == 256 ? 32 : 64;
     return {d, groups == 1 ? 64 : rich ? rich_keys : d == 192 ? 112 : 80, groups, groups == 1};
   }
-  if (purpose == Purpose::bias) return {d, d > 64 ? 96 : 128, groups, true};
+  if (purpose == Purpose::tiled) return {d, 128, groups, d == 64};
   return {d, purpose == Purpose::rich_moments && d > 64 ? 64 : 128, groups, true};
 }
 
@@ -64,7 +65,7 @@ constexpr const char* name_of(Terms terms) {
 
 // The shape of a single term's kernel.
 constexpr Purpose purpose_of(Terms single) {
-  if (single == Terms::bias) return Purpose::bias;
+  if (single == Terms::bias || single == Terms::mask) return Purpose::tiled;
   return single == Terms::softcap || single == Terms::alibi ? Purpose::wide : Purpose::plain;
 }
 

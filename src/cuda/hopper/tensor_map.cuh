@@ -48,4 +48,25 @@ bool encode(const BasicStrided<Pointer>& x, DType dtype, const std::array<std::i
                            CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
+// Tiles of 64 rows by 128 bytes of a bias or mask, (batch, heads, rows, keys). A dimension of stride 0 has size 1, and
+// rows of that kind come one at a time.
+inline bool encode_term(const Strided& x, std::array<std::int64_t, 4> sizes, CUtensorMap& map) {
+  const std::int64_t size = size_of(x.dtype), given[3] = {x.batch, x.head, x.row};
+  for (int i = 0; i < 3; ++i) {
+    if (given[i] == 0) sizes[i] = 1;
+  }
+  const auto bytes = [&](int i) -> cuuint64_t {
+    return sizes[i] > 1 ? static_cast<cuuint64_t>(given[i] * size) : 16;  // of a single one any will do
+  };
+  const cuuint64_t dims[5] = {static_cast<cuuint64_t>(sizes[3]), 1, static_cast<cuuint64_t>(sizes[2]),
+                              static_cast<cuuint64_t>(sizes[1]), static_cast<cuuint64_t>(sizes[0])};
+  const cuuint64_t strides[4] = {16, bytes(2), bytes(1), bytes(0)};
+  const cuuint32_t boxes[5] = {static_cast<cuuint32_t>(128 / size), 1, x.row != 0 ? 64u : 1u, 1, 1};
+  const cuuint32_t ones[5] = {1, 1, 1, 1, 1};
+  const auto type = size == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_UINT16;
+  return encode_function()(&map, type, 5, const_cast<void*>(x.data), dims, strides, boxes, ones,
+                           CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
 }  // namespace keel::cuda::hopper
