@@ -24,22 +24,11 @@ function(keel_flags target)
   endif()
 endfunction()
 
-# keel_precompile(TARGET HEADER ...): headers that most of its sources include, parsed once. They are a third of the time
-# that a build from nothing takes. A launcher such as ccache keeps whole objects, and cannot keep those that use them.
-function(keel_precompile target)
-  if(ARGN AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-    list(TRANSFORM ARGN REPLACE "(.+)" "<\\1>" OUTPUT_VARIABLE headers)
-    target_precompile_headers(${target} PRIVATE ${headers})
-  endif()
-endfunction()
-
-# keel_folder(NAME SOURCES ... LINKS ... PRECOMPILE ...): one target per folder. LINKS are the folders and packages it may
-# include.
+# keel_folder(NAME SOURCES ... LINKS ...): one target per folder. LINKS are the folders and packages it may include.
 function(keel_folder name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS;PRECOMPILE" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
   add_library(keel_${name} STATIC ${ARG_SOURCES})
   keel_flags(keel_${name})
-  keel_precompile(keel_${name} ${ARG_PRECOMPILE})
   target_include_directories(keel_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(keel_${name} PUBLIC ${ARG_LINKS})
   if(NOT PROJECT_IS_TOP_LEVEL)  # libkeel takes the objects; the archive is not needed
@@ -47,12 +36,11 @@ function(keel_folder name)
   endif()
 endfunction()
 
-# keel_program(NAME SOURCES ... LINKS ... PRECOMPILE ...): a program.
+# keel_program(NAME SOURCES ... LINKS ...): a program.
 function(keel_program name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS;PRECOMPILE" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   keel_flags(${name})
-  keel_precompile(${name} ${ARG_PRECOMPILE})
   target_link_libraries(${name} PRIVATE ${ARG_LINKS})
 endfunction()
 
