@@ -102,7 +102,7 @@ class ScoreRows {
   // can leave them to be scaled, it does.
   Range Score(const Strip& strip, std::int64_t first, bool late = false) const {
     const auto& [r, rows, needed, tile, _] = strip;
-    // Not scratch_.panel and its like: as constants they make shifts of the divisions per tile.
+    // Constants, unlike scratch_.panel and scratch_.granule: divisions by them, one per tile, become shifts.
     const std::int64_t width = P::PanelKeys(), steps = P::Steps(call_.d_k);
     const Range panels = {needed.begin / width, hwy::DivCeil(needed.end, width)};
     std::int64_t panel = panels.begin;

@@ -193,7 +193,7 @@ BackwardCut cut_of(const BackwardProblem& p, const hopper::BackwardShape& shape,
   cut.query_slots = static_cast<int>(hopper::slots_for(f.sequences, f.n_q, shape.rows));
   cut.key_slots = static_cast<int>(hopper::slots_for(f.sequences, f.n_k, shape.keys));
   const double rows = static_cast<double>(f.q_heads / f.kv_heads) * cut.query_slots * shape.rows;
-  const double bytes = rows * shape.d * 8;  // of q, do and dq: 2 + 2 + 4 an element
+  const double bytes = rows * shape.d * 8;  // of q, do and dq: 2 + 2 + 4 per element
   const double heads = static_cast<double>(cut.kv_heads) * cut.entries;
   const bool waits = is_uneven(f.sequences) && f.options.order == Order::fixed;
   const double sections = std::round(heads / heads_side_by_side(bytes, waits, gpu.processors));

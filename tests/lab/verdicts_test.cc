@@ -129,7 +129,7 @@ TEST(Verdicts, ImmediatelyIsJudgedAsOneHotIs) {
 }
 
 TEST(Verdicts, ADivisionThatSavesTimeCostsNothing) {
-  const auto of = [](Measurement at_256) {  // unscaled, weights too small for the CPU's fast way take time there
+  const auto of = [](Measurement at_256) {  // unscaled weights can be denormal there, which slows some CPUs down
     return verdict("001-negligible", {{"scores.scaled_to_dot.d16.n256", about(1, 0.01)},
                                       {"scores.scaled_to_dot.d64.n256", about(1, 0.01)},
                                       {"scores.scaled_to_dot.d256.n256", at_256}});
