@@ -163,14 +163,22 @@ bool needs_terms(const Problem& p) {
   return o.softcap || o.alibi.given() || o.bias.given() || o.mask.given() || o.dropout > 0;
 }
 
-// Whether every pair has its own place in dbias, and the kernel has its gradient.
-bool writes_dbias(const BackwardProblem& p, bool terms) {
+// How the kernel makes dbias. Left to the plain kernel: sums over keys; sums of packed batches; and sums of pairs for
+// which a quarter of the GPU's memory is too little.
+hopper::BiasSums bias_sums_of(const BackwardProblem& p, const BackwardCut& cut, const Gpu& gpu) {
+  using enum hopper::BiasSums;
   const MutableTensorView& x = p.gradients.dbias;
-  if (!x.given() || !terms || p.forward.options.softcap || p.gradients.accumulate) return false;
-  for (std::size_t i = 0; i < 4; ++i) {
-    if (x.strides[i] == 0 && x.shape[i] > 1) return false;
-  }
-  return true;
+  if (!x.given()) return none;
+  const auto broadcast = [&](std::size_t i) { return x.strides[i] == 0 && x.shape[i] > 1; };
+  if (broadcast(3)) return none;
+  if (!broadcast(0) && !broadcast(1) && !broadcast(2) && !p.gradients.accumulate) return pairs;
+  if (p.forward.sequences.packed()) return none;
+  if (broadcast(2)) return keys;
+  const std::int64_t slices = (x.strides[0] == 0 ? 1 : x.shape[0]) * (x.strides[1] == 0 ? 1 : x.shape[1]);
+  const double bytes =
+      4.0 * static_cast<double>(slices) * cut.key_slots * cut.key_block * cut.query_slots * cut.query_block;
+  const bool fits = gpu.memory_bytes == 0 || bytes < static_cast<double>(gpu.memory_bytes) / 4;
+  return fits && std::max<std::int64_t>(slices, cut.key_slots) <= kMostOfAGrid ? tiles : none;
 }
 
 // How many heads are walked side by side, each of so many bytes. What they read, and dq, which they add to, should fit
@@ -294,8 +302,8 @@ BackwardWork plan_backward(const BackwardProblem& p, const Gpu& gpu, std::vector
           work.ordered ? "in ascending order" : "as they come");
   if (work.terms) because("scores need more than a mask by position");
   const Gradients& g = p.gradients;
-  work.writes_dbias = writes_dbias(p, work.terms);
-  if (g.dbias.given() && !work.writes_dbias) because("dbias by the plain kernels");
+  if (work.terms) work.bias_sums = bias_sums_of(p, work.cut, gpu);
+  if (g.dbias.given() && work.bias_sums == hopper::BiasSums::none) because("dbias by the plain kernels");
   return work;
 }
 

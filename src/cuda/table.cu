@@ -177,7 +177,7 @@ const char* forward(int device, void* stream_pointer, const ForwardWork& given) 
 BackwardCall rest_of(const BackwardWork& w) {
   BackwardCall call = w.call;
   call.dq = call.dk = call.dv = call.dscale = call.dsinks = {};
-  if (w.writes_dbias) call.dbias = {};
+  if (w.bias_sums != hopper::BiasSums::none) call.dbias = {};
   return call;
 }
 

@@ -42,9 +42,9 @@ struct BackwardWork {
   bool hopper = false;
   hopper::BackwardShape shape{};
   hopper::BackwardCut cut{};
-  bool bf16 = true;     // else f16
-  bool terms = false;   // scores need more than a mask by position
-  bool writes_dbias = false;
+  bool bf16 = true;                                     // else f16
+  bool terms = false;                                   // scores need more than a mask by position
+  hopper::BiasSums bias_sums = hopper::BiasSums::none;  // none: dbias, if asked for, by the plain kernel
   bool ordered = true;  // dq is summed in one order, and so has the same bits every time
   int processors = 1;   // of the GPU
 };

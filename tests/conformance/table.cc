@@ -185,6 +185,21 @@ void add_large(List& list) {
            [](Case& c) { c.causal = Causal::bottom_right, c.softcap = 5.0; });
   list.add(sized("large_bias", DType::bf16, {1, 2, 2, 200, 300, 48, 48}),
            [](Case& c) { c.bias = BiasKind::minus_inf, c.bias_broadcast = {.b = true}; });
+  // dbias is a sum over some of batch, heads and rows; entries of different lengths come to different blocks of it.
+  const std::pair<const char*, Broadcast> sums[] = {{"large_bias_shared_by_entries", {.b = true}},
+                                                    {"large_bias_shared_by_heads", {.h = true}},
+                                                    {"large_bias_shared_by_all", {.b = true, .h = true}},
+                                                    {"large_bias_shared_by_rows", {.q = true}},
+                                                    {"large_bias_of_keys", {.b = true, .h = true, .q = true}}};
+  for (const auto& [name, broadcast] : sums) {
+    for (const DType dtype : {DType::bf16, DType::f16}) {
+      Case c = sized(name, dtype, {3, 4, 2, 150, 200, 72, 64});
+      c.bias = BiasKind::normal, c.bias_broadcast = broadcast, c.bias_f32 = dtype == DType::f16;
+      if (dtype == DType::bf16) c.softcap = 5.0, c.causal = Causal::bottom_right;
+      if (dtype == DType::f16) c.q_lengths = {60, 150, 129}, c.k_lengths = {200, 0, 70}, c.dropout = 0.2;
+      list.add(c);
+    }
+  }
   list.add(sized("large_bias_of_whole_panels", DType::f32, {1, 4, 2, 130, 576, 32, 32}),
            [](Case& c) { c.bias = BiasKind::normal, c.mask = MaskKind::random; });
   list.add(sized("large_mask_of_whole_panels", DType::f64, {1, 2, 2, 70, 320, 16, 16}),

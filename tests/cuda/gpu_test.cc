@@ -11,6 +11,7 @@
 #include "conformance/expect.h"
 #include "conformance/generator.h"
 #include "conformance/random.h"
+#include "conformance/slices.h"
 #include "conformance/table.h"
 #include "cuda/on_gpu.h"
 
@@ -124,6 +125,16 @@ TEST_F(Gpu, GradientsOfArraysAtAnyAddressMatchTheOracle) {
   each_of(40, [&](std::uint64_t seed) {
     const Instance instance(conformance::random_case_for_matrix_units(seed));
     expect_gradients_match_oracle(instance, backward_on_gpu({.offset = 8, .kernels = &kernels_}));
+  });
+}
+
+// Added to what is there, in f32.
+TEST_F(Gpu, GradientsOfSlicesAddUpToTheOracle) {
+  each_of(random_problems(100), [&](std::uint64_t seed) {
+    const Instance instance(conformance::random_case_for_matrix_units(seed));
+    if (!conformance::lse_tells_weights(instance.description())) return;  // which is what slices are merged by
+    expect_gradients_match_oracle(instance,
+                                  conformance::sliced_backward(seed, backward_on_gpu({.kernels = &kernels_})));
   });
 }
 

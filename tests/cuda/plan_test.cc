@@ -229,6 +229,8 @@ TEST(CudaTiles, OfASliceBeginWhereDropoutsNumbersDo) {
 struct Backward4 {
   Call4 call{};
   DType dout = DType::bf16, gradients = DType::bf16;
+  std::array<std::int64_t, 4> dbias{};  // its shape, where it is asked for
+  bool accumulate = false;
 
   BackwardProblem problem() const {
     const auto& c = call;
@@ -246,8 +248,12 @@ struct Backward4 {
                                   .out = array(out, c.dtype),
                                   .lse = lse,
                                   .dout = array(out, dout)},
-                                 {.dq = result(0, q), .dk = result(1, k), .dv = result(2, v)}, c.options,
-                                 Pointers::ignored);
+                                 {.dq = result(0, q),
+                                  .dk = result(1, k),
+                                  .dv = result(2, v),
+                                  .dbias = dbias[0] > 0 ? result(3, dbias) : MutableTensorView{},
+                                  .accumulate = accumulate},
+                                 c.options, Pointers::ignored);
   }
 };
 
@@ -308,6 +314,31 @@ TEST(CudaBackwardPlan, WorkspaceIsAtMostThreeTimesDqInF32) {
       }
     }
   }
+}
+
+BackwardWork with_bias(const std::array<std::int64_t, 4>& shape, bool accumulate = false) {
+  const Call4 call{.batch = 3, .q_heads = 4, .kv_heads = 2, .n_q = 200, .n_k = 300, .options = {.bias = array(shape)}};
+  return plan_backward(Backward4{.call = call, .dbias = shape, .accumulate = accumulate}.problem(), kHopper, nullptr);
+}
+
+TEST(CudaBackwardPlan, DbiasIsSummedWhereItIsBroadcastOrAccumulated) {
+  using enum hopper::BiasSums;
+  EXPECT_EQ(with_bias({3, 4, 200, 300}).bias_sums, pairs);
+  EXPECT_EQ(with_bias({3, 4, 200, 300}, true).bias_sums, tiles);
+  EXPECT_EQ(with_bias({1, 4, 200, 300}).bias_sums, tiles);
+  EXPECT_EQ(with_bias({1, 1, 200, 300}, true).bias_sums, tiles);
+  EXPECT_EQ(with_bias({3, 4, 1, 300}).bias_sums, keys);
+  EXPECT_EQ(with_bias({1, 1, 1, 300}, true).bias_sums, keys);
+  EXPECT_EQ(with_bias({3, 4, 200, 1}).bias_sums, none);
+  EXPECT_EQ(with_bias({1, 1, 1, 1}).bias_sums, none);
+}
+
+TEST(CudaBackwardPlan, SumsOfDbiasTakeItsSizeInF32) {
+  const std::int64_t without = hopper::workspace_bytes(with_bias({3, 4, 200, 300})), tile = 64 * 64 * 4 + 4;
+  EXPECT_EQ(hopper::workspace_bytes(with_bias({3, 4, 200, 300}, true)) - without, 3 * 4 * 4 * 5 * tile);
+  EXPECT_EQ(hopper::workspace_bytes(with_bias({1, 4, 200, 300})) - without, 4 * 4 * 5 * tile);
+  EXPECT_EQ(hopper::workspace_bytes(with_bias({1, 1, 200, 300})) - without, 4 * 5 * tile);
+  EXPECT_EQ(hopper::workspace_bytes(with_bias({1, 1, 1, 300})) - without, 3 * 4 * 5 * 64 * 4);
 }
 
 TEST(CudaBackwardPlan, AnyOrderIsOnRequest) {

@@ -20,8 +20,8 @@ struct BackwardArguments {
   BackwardCut cut;
   Window window{};
   bool ordered = true;
-  bool whole_rows = false;    // of out and dout: 16-bit, 8 columns at multiples of 16 bytes
-  bool writes_dbias = false;  // which has a place for every pair, and zeros where none is seen
+  bool whole_rows = false;  // of out and dout: 16-bit, 8 columns at multiples of 16 bytes
+  BiasSums bias = BiasSums::none;
 
   // Workspace. Arrays in slots: (batch, query head, slot, row of the block).
   float* lse_log2 = nullptr;  // in slots; infinite where a row sees nothing, NaN where it must be computed again
@@ -32,7 +32,10 @@ struct BackwardArguments {
   int* next = nullptr;        // task to take
   KeyTile* tiles = nullptr;   // of the tasks
   RowNumbers<float>* rows = nullptr;
-  double* dscale = nullptr;  // of each row, where it is asked for
+  double* dscale = nullptr;    // of each row, where it is asked for
+  float* bias_sums = nullptr;  // of tiles: (slice, block of keys, block of rows, 64 × 64); of keys: (batch, head, key)
+  int* bias_turns = nullptr;   // one per tile: 1 + the number of what was added last
+  int* bias_before = nullptr;  // where entries differ: see order_bias_tiles()
   OddGradients odd_dq{}, odd_dk{}, odd_dv{};
 };
 

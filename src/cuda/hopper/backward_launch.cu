@@ -1,6 +1,7 @@
 #include "cuda/hopper/backward_kernels.cuh"
 #include "cuda/hopper/backward_passes.cuh"
 #include "cuda/hopper/backward_workspace.h"
+#include "cuda/hopper/bias_passes.cuh"
 #include "cuda/hopper/early.cuh"
 #include "cuda/hopper/launch.h"
 #include "cuda/hopper/tensor_map.cuh"
@@ -41,14 +42,42 @@ Passes passes_for(int d) {
   return {&prepare_rows<Element, Stored, 256>, &finish_dq<Element, 256>};
 }
 
+// Before the main kernel: what it expects of sums of dbias.
+cudaError_t begin_bias(const BackwardWork& w, const BackwardArguments& a, cudaStream_t stream) {
+  const Call& f = a.call.forward;
+  const Sequences& s = f.sequences;
+  if (a.bias == BiasSums::keys) {  // a block of keys that no row sees has no task
+    const std::int64_t sums = s.batch * f.q_heads * a.cut.key_slots * 64;
+    return cudaMemsetAsync(a.bias_sums, 0, static_cast<std::size_t>(sums) * sizeof(float), stream);
+  }
+  if (a.bias != BiasSums::tiles) return cudaSuccess;
+  const auto entries = static_cast<unsigned>(s.batch), keys = static_cast<unsigned>(a.cut.key_slots);
+  if (a.bias_before != nullptr) order_bias_tiles<<<dim3(keys, entries), kBiasThreads, 0, stream>>>(a);
+  const std::int64_t tiles = slices_of(w.call) * a.cut.key_slots * a.cut.query_slots;
+  return cudaMemsetAsync(a.bias_turns, 0, static_cast<std::size_t>(tiles) * sizeof(int), stream);
+}
+
+// After it.
+template <class Stored>
+void finish_bias(const BackwardArguments& a, cudaStream_t stream) {
+  const auto slices = static_cast<unsigned>(slices_of(a.call)), keys = static_cast<unsigned>(a.cut.key_slots);
+  if (a.bias == BiasSums::keys) {
+    finish_bias_keys<Stored><<<dim3((keys + 1) / 2, slices), kBiasThreads, 0, stream>>>(a);
+  } else if (a.bias == BiasSums::tiles) {
+    const dim3 grid(static_cast<unsigned>(a.cut.query_slots), keys, slices);
+    finish_bias_tiles<Stored><<<grid, kBiasThreads, 0, stream>>>(a);
+  }
+}
+
 template <class Element, class Stored>
 cudaError_t run(const BackwardWork& w, const BackwardKernel& kernel, BackwardMaps& maps, BackwardArguments& a,
                 cudaStream_t stream) {
   const Call& f = a.call.forward;
   const Passes passes = passes_for<Element, Stored>(w.shape.d);
+  if (const cudaError_t e = begin_bias(w, a, stream)) return e;
   passes.prepare<<<grid_for(f, f.sequences.n_q), kPassThreads, 0, stream>>>(a);
   Launcher launcher(stream);
-  if (a.writes_dbias) zero_steps(w.as_given.dbias, launcher);
+  if (a.bias == BiasSums::pairs) zero_steps(w.as_given.dbias, launcher);
   if (const cudaError_t e =
           cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, kernel.shared_bytes)) {
     return e;
@@ -70,6 +99,7 @@ cudaError_t run(const BackwardWork& w, const BackwardKernel& kernel, BackwardMap
                                          dim3(w.processors), kPassThreads, 0, rows, stream)) {
     return e;
   }
+  finish_bias<Stored>(a, stream);
   if (a.call.dsinks) sum_sinks<<<static_cast<unsigned>(f.q_heads), kSinkThreads, 0, stream>>>(a);
   if (const cudaError_t e = cudaGetLastError(); e != cudaSuccess || !w.call.dscale) return e;
   run_scale_gradients(w.call, a.dscale, launcher);
@@ -98,7 +128,7 @@ const char* launch_backward(const BackwardWork& w, void* workspace, cudaStream_t
   a.window = window_of(s);
   a.ordered = w.ordered;
   a.whole_rows = has_whole_rows(w.call.out, f.dtype) && has_whole_rows(w.call.dout, f.dtype);
-  a.writes_dbias = w.writes_dbias;
+  a.bias = w.bias_sums;
   WorkspaceCursor memory(workspace);
   lay_out(w, memory, a);
   const cudaError_t e = w.bf16 ? run<__nv_bfloat16, BFloat16>(w, kernel, maps, a, stream)

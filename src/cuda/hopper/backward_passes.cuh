@@ -226,7 +226,7 @@ __global__ void __launch_bounds__(kPassThreads) compute_gradients_again(const __
   };
   if (warp < *a.odd_dq.count && a.call.dq) again(a.odd_dq, QueryGradients<Stored>{a.call, a.rows});
   if (warp < *a.odd_dq.count && a.dscale != nullptr) again(a.odd_dq, ScaleRows<Stored>{a.call, a.rows, a.dscale});
-  if (warp < *a.odd_dq.count && a.writes_dbias) again(a.odd_dq, BiasRows<Stored>{a});
+  if (warp < *a.odd_dq.count && a.bias == BiasSums::pairs) again(a.odd_dq, BiasRows<Stored>{a});
   if (warp < *a.odd_dk.count) again(a.odd_dk, KeyGradients<Stored, false>{a.call, a.rows});
   if (warp < *a.odd_dv.count) again(a.odd_dv, KeyGradients<Stored, true>{a.call, a.rows});
 }

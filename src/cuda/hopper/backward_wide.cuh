@@ -1,6 +1,7 @@
 #pragma once
 
 #include "cuda/hopper/backward_loader.cuh"
+#include "cuda/hopper/bias_sums.cuh"
 #include "cuda/hopper/gradient_rows.cuh"
 #include "cuda/hopper/terms.cuh"
 #include "wgmma.cuh"
@@ -39,6 +40,7 @@ struct WideShared {
   alignas(16) float lse_log2[2][S::rows];
   alignas(16) float delta[2][S::rows];
   alignas(16) float scale[2][S::terms ? S::rows : 4];
+  float bias_keys[S::terms ? S::keys : 1];  // sums of dbias, of BiasSums::keys
   LoadBarriers loads;
 };
 
@@ -116,6 +118,7 @@ class WideGroup {
     const double dropout = a_.call.forward.dropout;
     kept_ = dropout > 0 ? static_cast<float>(1.0 / (1.0 - dropout)) : 1.0f;
     if (!kFirst) signal(B::kWeightsEmpty, 256);
+    if (S::terms && !kFirst && thread_ < S::keys) shared_.bias_keys[thread_] = 0.0f;
     for (int round = 0;; ++round) {
       tile_ = &task_of(shared_.loads, round);
       if (tile_->entry < 0) break;
@@ -201,8 +204,14 @@ class WideGroup {
     if constexpr (S::terms) {
       sync(B::kWeightsEmpty, 256);
       TermWeights<Element>(a_, *tile_, pairs(m))
-          .run(s, shared_.lse_log2[stage], shared_.scale[stage],
-               [&](int i, float factor) { reinterpret_cast<float*>(&shared_.p[i / 4][thread_])[i % 4] = factor; });
+          .run(s, shared_.lse_log2[stage], shared_.scale[stage], [&](int i, float p, float slope) {
+            if (slopes_apart()) {
+              slopes(stage)[i / 2 * 256 + i % 2] = __float2half(slope);
+            } else if (p != kHiddenMark) {
+              p *= slope;
+            }
+            reinterpret_cast<float*>(&shared_.p[i / 4][thread_])[i % 4] = p;
+          });
     } else {
       weigh<S::rows>(s, scale_log2_, shared_.lse_log2[stage]);
       hide(s, m);
@@ -230,11 +239,36 @@ class WideGroup {
     signal(B::kWeightsEmpty, 256);
     if constexpr (S::terms) {
       differentiate_terms(p, s, shared_.delta[stage], kept_);
-      if (a_.writes_dbias) store_bias_gradients<Element>(a_.call.dbias, *tile_, pairs(m), s);
+      if (a_.bias != BiasSums::none) bias_gradients(s, m, stage);
     } else {
       differentiate<S::rows>(p, s, shared_.delta[stage]);
       hide(s, m);
     }
+  }
+
+  // dbias is ds without the softcap's slope, by which ds is then multiplied. The slopes come from the first warpgroup
+  // in f16, where ds goes afterwards: it is free from when the first warpgroup may write p.
+  KEEL_DEVICE bool slopes_apart() const { return a_.call.forward.softcap > 0 && a_.bias != BiasSums::none; }
+  KEEL_DEVICE __half* slopes(int stage) const { return reinterpret_cast<__half*>(shared_.ds[stage]) + 2 * thread_; }
+
+  KEEL_DEVICE void bias_gradients(float (&ds)[S::rows / 2], int m, int stage) {
+    const auto meet = [] { ptx::sync(B::kSecond, 128); };
+    const Pairs at = pairs(m);
+    if (a_.bias == BiasSums::pairs) {
+      store_bias_gradients<Element>(a_.call.dbias, *tile_, at, ds);
+    } else if (a_.bias == BiasSums::tiles) {
+      add_bias_tile(a_, bias_turn_of(a_, *tile_, at.head, m), thread_, ds, meet);
+    } else {
+      add_bias_keys(shared_.bias_keys, key_, ds);
+      if (m == begin_) put_bias_keys(a_, *tile_, at.head, shared_.bias_keys, key_);
+    }
+    if (!slopes_apart()) return;
+#pragma unroll
+    for (int i = 0; i < S::rows / 2; ++i) {
+      const float slope = __half2float(slopes(stage)[i / 2 * 256 + i % 2]);
+      ds[i] = ds[i] == 0.0f ? ds[i] : ds[i] * slope;
+    }
+    meet();  // all threads have read their slopes
   }
 
   KEEL_DEVICE void hide(float (&s)[S::rows / 2], int m) const {

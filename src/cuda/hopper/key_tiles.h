@@ -21,6 +21,10 @@ struct BackwardCut {
   int tasks = 0;
 };
 
+// How a backward kernel makes dbias: each pair has a place and is written there; or ds is summed first, over the
+// entries and heads that share a pair's place, or over all rows that share a key's.
+enum class BiasSums : std::uint8_t { none, pairs, tiles, keys };
+
 // Which block of which entry, and which head.
 struct BlockIndex {
   int entry, head, block;

@@ -18,8 +18,8 @@ struct Pairs {
   int row;   // the block's first, of the entry
 };
 
-// From q·k in s: p with dropout (which leaves out its factor); and, put aside at once, p·slope, negative where a weight
-// is dropped, or kHiddenMark where a pair is hidden.
+// From q·k in s: p with dropout (which leaves out its factor); and, put aside at once, p, negative where a weight is
+// dropped, or kHiddenMark where a pair is hidden, and the softcap's slope.
 template <class Element>
 class TermWeights {
  public:
@@ -31,7 +31,7 @@ class TermWeights {
         slope_(f_.alibi ? 1.4426950408889634f * load_row_value<float>(f_.alibi, tile.batch, pairs.head, 0) : 0.0f) {}
 
   template <class Put>
-  KEEL_DEVICE void run(float (&s)[32], const float* lse_log2, const float* scale, const Put& put_factor) const {
+  KEEL_DEVICE void run(float (&s)[32], const float* lse_log2, const float* scale, const Put& put) const {
     const int column = (threadIdx.x & 3) * 2;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -40,15 +40,18 @@ class TermWeights {
 #pragma unroll
       for (int j = 0; j < 16; ++j) {
         const int in_block = j / 2 * 8 + column + (j & 1), row = pairs_.row + in_block, i = j / 2 * 4 + 2 * r + (j & 1);
-        put_factor(i, weigh_one(row >= rows.begin && row < rows.end, row, key, scale[in_block] * 1.4426950408889634f,
-                                lse_log2[in_block], s[i]));
+        float slope = 1.0f;
+        const float p = weigh_one(row >= rows.begin && row < rows.end, row, key, scale[in_block] * 1.4426950408889634f,
+                                  lse_log2[in_block], s[i], slope);
+        put(i, p, slope);
       }
     }
   }
 
  private:
-  KEEL_DEVICE float weigh_one(bool visible, int row, int key, float scale_log2, float lse_log2, float& s) const {
-    float x = s * scale_log2, slope = 1.0f;
+  KEEL_DEVICE float weigh_one(bool visible, int row, int key, float scale_log2, float lse_log2, float& s,
+                              float& slope) const {
+    float x = s * scale_log2;
     if (f_.softcap > 0) {  // c·tanh(x/c) = c·(1 − 2u), whose slope is 4u·(1 − u), u = 1 / (1 + e^(2x/c))
       const float cap = static_cast<float>(f_.softcap);
       const float u = ptx::reciprocal_fast(1.0f + ptx::exp2_fast(x * (2.0f / cap)));
@@ -68,7 +71,7 @@ class TermWeights {
     const float p = ptx::exp2_fast(x - lse_log2);
     const bool kept = !(f_.dropout > 0) || keeps(row, key);
     s = !visible ? 0.0f : kept ? p : 0.0f * p;  // a product: NaN stays NaN
-    return !visible ? kHiddenMark : kept ? p * slope : -p * slope;
+    return !visible ? kHiddenMark : kept ? p : -p;
   }
 
   KEEL_DEVICE std::int64_t place(const Strided& x, int row, int key) const {
