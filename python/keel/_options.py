@@ -1,4 +1,4 @@
-"""The options of attention: one table for NumPy, for torch and for the compiled part.
+"""The options of attention: one table for NumPy, for torch, for JAX and for the compiled part.
 
 A row has an option's name, its type for callers, and what the package must know about it. Everything else follows from
 these rows: signatures, torch's operators and their derivatives. A row of the same name in src/options.cc says how an
@@ -25,7 +25,7 @@ class Option:
 
 
 class Options(TypedDict, total=False):
-    """The options that keel and keel.torch share."""
+    """The options that keel, keel.torch and keel.jax share."""
 
     mask: Annotated[Any, Option("tensor", gradient="dbias")]
     bias: Annotated[Any, Option("tensor", gradient="dbias")]
@@ -44,6 +44,13 @@ class Options(TypedDict, total=False):
     k_starts: Annotated[Any, Option("integers")]
     q_offsets: Annotated[Any, Option("integers")]
     k_offsets: Annotated[Any, Option("integers")]
+
+
+class JaxOptions(Options, total=False):
+    """The options of keel.jax, whose stream is that of XLA."""
+
+    seed: Annotated[Any, Option("seed", default=0)]
+    threads: Annotated[int | None, Option("threads")]
 
 
 class ArrayOptions(Options, total=False):
