@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 BESIDE = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
-PACKAGES = ("keel", "keel.torch", "keel.transformers")
+PACKAGES = ("keel", "keel.torch", "keel.jax", "keel.transformers")
 
 
 def flat(text):

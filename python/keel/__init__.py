@@ -10,8 +10,8 @@ softmax.
 
 `keel.attention`, its derivatives `keel.attention_backward`, `keel.attention_jvp` and `keel.attention_double_backward`,
 and `keel.merge` take NumPy arrays and any array in CPU or CUDA memory that supports DLPack, without a copy.
-`keel.torch` is the same for PyTorch, with autograd; `keel.transformers` registers it as an attention implementation
-for Hugging Face models. Importing keel needs only NumPy.
+`keel.torch` is the same for PyTorch, with autograd, and `keel.jax` for JAX; `keel.transformers` registers it as an
+attention implementation for Hugging Face models. Importing keel needs only NumPy.
 """
 
 try:

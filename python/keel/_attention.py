@@ -43,7 +43,7 @@ class RowStats(NamedTuple):
     logit_var    variance of these scores
     visible      how many keys the row sees (int64)
     logit_count  how many scores logit_mean and logit_var are over (int64)
-    heads        HeadStats; None after `keel.merge`
+    heads        HeadStats; None after `keel.merge`, and from keel.jax
     """
 
     max_logit: Any

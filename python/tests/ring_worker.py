@@ -1,4 +1,7 @@
-"""What each process of test_ring.py runs, under torchrun: ring_worker.py CASE."""
+"""What each process of test_ring.py runs, under torchrun: ring_worker.py CASE [tensors|cuda].
+
+"tensors" takes the ring of the GPUs, on tensors of the CPU; "cuda" takes it on GPU 0 (or one per process, under NCCL).
+"""
 
 import os
 import signal
@@ -12,19 +15,25 @@ import torch.nn.functional as F
 from keel.torch import context_parallel, ring_attention, shard
 from torch.distributed.device_mesh import init_device_mesh
 
+HOW = sys.argv[2] if len(sys.argv) > 2 else ""
+DEVICE = torch.device("cuda", int(os.environ.get("KEEL_TEST_GPU", 0))) if HOW == "cuda" else torch.device("cpu")
+
 
 def my_rows(n, layout="zigzag"):
     return torch.tensor(
-        [i for part in shard(n, dist.get_world_size(), dist.get_rank(), layout) for i in part], dtype=torch.int64
+        [i for part in shard(n, dist.get_world_size(), dist.get_rank(), layout) for i in part],
+        dtype=torch.int64,
+        device=DEVICE,
     )
 
 
 def whole(*shape, seed=0, dtype=torch.float64):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    x = torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return x.to(dtype).to(DEVICE)
 
 
 def close(name, got, expected, limit):
-    error = (got - expected).abs().max().item() if got.numel() else 0.0
+    error = torch.where(got == expected, 0.0, (got - expected).abs()).max().item() if got.numel() else 0.0
     assert error <= limit, f"{name}: off by {error}"
 
 
@@ -32,7 +41,7 @@ def gradients():
     """Outputs and all gradients are those of one process that has everything."""
     for layout, mode, causal, n in (
         ("zigzag", "ring", True, 37),
-        ("contiguous", "ordered", None, 20),
+        ("contiguous", "ring" if HOW else "ordered", None, 20),
         ("zigzag", "ring", "bottom_right", 1),
     ):
         q, k, v = (whole(2, h, n, 8, seed=s).requires_grad_() for s, h in ((1, 4), (2, 2), (3, 2)))
@@ -57,6 +66,77 @@ def gradients():
             total = g.clone()
             dist.all_reduce(total)
             close(name, total, w, 1e-12)
+
+
+def positions():
+    """Masks by position, lengths and packed entries, for even and odd lengths and fewer rows than ranks."""
+    lengths = {"q_lengths": torch.tensor([5, 20]), "k_lengths": torch.tensor([21, 3])}
+    packed = {"q_offsets": torch.tensor([0, 4, 22]), "k_offsets": torch.tensor([0, 9, 23])}
+    cases = [
+        (layout, n_q, n_k, options)
+        for layout in ("zigzag", "contiguous")
+        for n_q, n_k in ((22, 23), (16, 16), (1, 9), (9, 1))
+        for options in (
+            {},
+            {"causal": True},
+            {"causal": "bottom_right", "window": (3, None)},
+            {"window": (2, 1)},
+            {"causal": True, "alibi": torch.tensor([0.5, 0.25], dtype=torch.float64), "softcap": 3.0},
+        )
+    ]
+    cases += [("zigzag", 22, 23, {**lengths, "causal": causal}) for causal in (None, True, "bottom_right")]
+    cases += [("contiguous", 22, 23, {**packed, "causal": causal}) for causal in (None, True, "bottom_right")]
+    for layout, n_q, n_k, options in cases:
+        case = f"{layout} {n_q} {n_k} {options}"
+        entries = 1 if "q_offsets" in options else 2
+        options = {name: x.to(DEVICE) if name == "alibi" else x for name, x in options.items()}
+        sinks = whole(2, seed=5)
+        q, k, v = (whole(entries, 2, n, 8, seed=s).requires_grad_() for s, n in ((1, n_q), (2, n_k), (3, n_k)))
+        expected, expected_lse = keel.torch.attention(q, k, v, sinks=sinks, return_lse=True, **options)[:2]
+        dout, dlse = whole(*expected.shape, seed=6), whole(*expected_lse.shape, seed=7)
+        want = torch.autograd.grad((expected, expected_lse), (q, k, v), (dout, dlse))
+        rows, keys = my_rows(n_q, layout), my_rows(n_k, layout)
+        mine = [x.detach()[:, :, r].requires_grad_() for x, r in ((q, rows), (k, keys), (v, keys))]
+        out, lse = ring_attention(*mine, layout=layout, sinks=sinks, return_lse=True, **options)
+        close(f"out of {case}", out, expected[:, :, rows], 1e-12)
+        close(f"lse of {case}", lse, expected_lse[:, :, rows], 1e-12)
+        got = torch.autograd.grad((out, lse), mine, (dout[:, :, rows], dlse[:, :, rows]))
+        for name, g, w, r in zip("qkv", got, want, (rows, keys, keys)):
+            close(f"d{name} of {case}", g, w[:, :, r], 1e-12)
+
+
+def halves():
+    """16-bit tensors: within the rounding of the result of what float64 gives, as in one process."""
+    n = 300
+    for dtype, limit in ((torch.bfloat16, 2**-7), (torch.float16, 2**-10)):
+        q, k, v, dout = (whole(1, 2, n, 64, seed=s, dtype=dtype) for s in (1, 2, 3, 4))
+        exact = [x.double().requires_grad_() for x in (q, k, v)]
+        expected = keel.torch.attention(*exact, causal=True)
+        want = torch.autograd.grad(expected, exact, dout.double())
+        rows = my_rows(n)
+        mine = [x[:, :, rows].requires_grad_() for x in (q, k, v)]
+        out = ring_attention(*mine, causal=True)
+        got = torch.autograd.grad(out, mine, dout[:, :, rows])
+        for name, g, w in zip(("out", "dq", "dk", "dv"), (out, *got), (expected, *want)):
+            w = w[:, :, rows]
+            close(f"{name} in {dtype}", g.double(), w, 2 * limit * w.abs().max().item())
+
+
+def modes():
+    """What the ring on GPUs does not do is refused by all ranks, and so are other options on one rank."""
+    q = whole(1, 1, len(my_rows(16)), 4)
+    for options, text in (
+        ({"mode": "ordered"}, "mode: expected 'ring' on a GPU, got 'ordered'"),
+        ({"layout": "spiral"}, "layout: expected 'zigzag' or 'contiguous'"),
+        ({"causal": True if dist.get_rank() else None}, "options: expected those of rank 0 on all ranks"),
+        ({"n_q": 20}, "q: expected"),
+    ):
+        try:
+            ring_attention(q, q, q, **options)
+        except (ValueError, NotImplementedError) as error:
+            assert text in str(error), str(error)
+        else:
+            raise AssertionError(f"nothing was raised for {options}")
 
 
 def dropout():
@@ -216,7 +296,11 @@ def kill():
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    if HOW == "cuda":
+        torch.cuda.set_device(DEVICE)
+    elif HOW == "tensors":
+        keel.torch._ring._by_tensors = lambda q: True
+    dist.init_process_group(os.environ.get("KEEL_TEST_BACKEND", "gloo"))
     globals()[sys.argv[1]]()
     dist.barrier()
     dist.destroy_process_group()

@@ -32,6 +32,12 @@ def test_examples_print_what_the_page_shows(page, least):
     assert count >= least
 
 
+def test_examples_of_the_page_of_jax_print_what_it_shows():
+    pytest.importorskip("jax", reason="jax is not installed")
+    pytest.importorskip("keel._jax", reason="the package was built without jaxlib: keel._jax is missing")
+    test_examples_print_what_the_page_shows("docs/jax.md", 3)
+
+
 def test_each_difference_from_torch_names_its_test():
     page = (ROOT / "docs/pytorch.md").read_text(encoding="utf-8")
     listed = page.split("What differs from torch, each with the test that shows it:")[1].split("\n## ")[0]

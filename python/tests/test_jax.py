@@ -19,13 +19,24 @@ import keel.jax  # noqa: E402
 
 RNG = np.random.default_rng(0)
 Q, K, V = RNG.standard_normal((3, 1, 2, 6, 8), dtype=np.float32)
-JAX_EXAMPLES = {name: EXAMPLES[name] for name in JaxOptions.__annotations__}
+ON_GPU = jax.default_backend() == "gpu"
+CPU_ALONE = ("block_mask", "relative_bias", "k_starts")  # options that the GPU refuses
+JAX_EXAMPLES = {name: EXAMPLES[name] for name in JaxOptions.__annotations__ if not (ON_GPU and name in CPU_ALONE)}
+
+
+def same(got, expected):
+    """The bits of keel on the CPU; on a GPU, which sums in another order, within their rounding."""
+    got, expected = np.asarray(got), np.asarray(expected)
+    if not ON_GPU or got.dtype.kind == "i":
+        return np.array_equal(got, expected)
+    step = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}[got.dtype.name]
+    return np.allclose(got.astype(np.float64), expected.astype(np.float64), rtol=step, atol=step)
 
 
 @pytest.fixture(autouse=True)
 def x64():
     """float64 is JAX's own wherever a test asks for it."""
-    with jax.experimental.enable_x64():
+    with jax.enable_x64(True):
         yield
 
 
@@ -48,9 +59,7 @@ def plain(q, k, v, *, bias=None, mask=None, scale=None, softcap=None, sinks=None
 
 def traced(options):
     """The options with every array as one of JAX, and the others as they are."""
-    return {
-        name: jnp.asarray(x) if isinstance(x, np.ndarray) else x for name, x in options.items()
-    }
+    return {name: jnp.asarray(x) if isinstance(x, np.ndarray) else x for name, x in options.items()}
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -63,9 +72,9 @@ def test_every_option_means_what_it_means_in_keel(name, compiled):
         q, k, v, **traced(options), return_lse=True, return_stats=True
     )
     got = (jax.jit(call) if compiled else call)(Q, K, V)
-    assert np.array_equal(got.out, expected.out) and np.array_equal(got.lse, expected.lse)
+    assert same(got.out, expected.out) and same(got.lse, expected.lse)
     for field in keel.RowStats._fields[:-1]:
-        assert np.array_equal(getattr(got.stats, field), getattr(expected.stats, field)), field
+        assert same(getattr(got.stats, field), getattr(expected.stats, field)), field
     assert got.stats.visible.dtype == np.int32 and got.stats.heads is None
 
 
@@ -91,7 +100,7 @@ def test_gradients_are_those_of_keel_for_every_option(name):
     result = keel.attention(Q, K, V, **numpy_options, return_lse=True)
     expected = keel.attention_backward(Q, K, V, result.out, result.lse, dout, dlse=dlse, want=want, **numpy_options)
     for gradient, at in zip(want, inputs):
-        assert np.array_equal(got[at], getattr(expected, gradient)), gradient
+        assert same(got[at], getattr(expected, gradient)), gradient
 
 
 @pytest.mark.parametrize(
@@ -136,7 +145,7 @@ def test_every_dtype_has_the_bits_of_keel(dtype):
     q, k, v = (jnp.asarray(x, dtype) for x in (Q, K, V))
     expected = keel.attention(np.asarray(q), np.asarray(k), np.asarray(v), causal=True)
     got = keel.jax.attention(q, k, v, causal=True)
-    assert got.dtype == q.dtype and np.array_equal(got, expected)
+    assert got.dtype == q.dtype and same(got, expected)
     gradients = jax.grad(lambda *x: keel.jax.attention(*x, causal=True).astype(jnp.float32).sum(), (0, 1, 2))(q, k, v)
     assert all(x.dtype == q.dtype for x in gradients)
     wide = keel.jax.attention(q, k, v, causal=True, out_dtype=jnp.float64 if dtype == "float64" else jnp.float32)
@@ -145,18 +154,18 @@ def test_every_dtype_has_the_bits_of_keel(dtype):
 
 def test_it_needs_no_64_bit_numbers_of_jax():
     lengths = jnp.asarray([4], jnp.int32)
-    with jax.experimental.disable_x64():
+    with jax.enable_x64(False):
         got = jax.jit(lambda q, n: keel.jax.attention(q, K, V, k_lengths=n, return_stats=True))(Q, lengths)
     expected = keel.attention(Q, K, V, k_lengths=[4], return_stats=True)
-    assert np.array_equal(got.out, expected.out) and np.array_equal(got.stats.visible, expected.stats.visible)
+    assert same(got.out, expected.out) and same(got.stats.visible, expected.stats.visible)
 
 
 def test_fewer_dimensions_grouped_heads_and_another_size_of_values():
     q, k, v = RNG.standard_normal((4, 5, 8)), RNG.standard_normal((2, 7, 8)), RNG.standard_normal((2, 7, 3))
     got = keel.jax.attention(q, k, v, return_lse=True)
     expected = keel.attention(q, k, v, return_lse=True)
-    assert np.array_equal(got.out, expected.out) and np.array_equal(got.lse, expected.lse)
-    assert np.array_equal(keel.jax.attention(q[0], k[0], v[0]), keel.attention(q[0], k[0], v[0]))
+    assert same(got.out, expected.out) and same(got.lse, expected.lse)
+    assert same(keel.jax.attention(q[0], k[0], v[0]), keel.attention(q[0], k[0], v[0]))
     dk = jax.grad(lambda k: keel.jax.attention(q, k, v).sum())(k)
     repeated = jax.grad(lambda k: plain(q, jnp.repeat(k, 2, 0), jnp.repeat(v, 2, 0)).sum())(k)
     np.testing.assert_allclose(dk, repeated, rtol=1e-12, atol=1e-12)
@@ -172,7 +181,7 @@ def test_vmap_is_one_call_per_entry():
     over = (0, None, 0, 0, None, 0)
     got = jax.jit(jax.vmap(call, over))(q, k[0], v, bias, sinks, seeds)
     for i in range(4):
-        assert np.array_equal(got[i], call(q[i], k[0], v[i], bias[i], sinks, i))
+        assert same(got[i], call(q[i], k[0], v[i], bias[i], sinks, i))
 
     def loss(*arrays):
         return (jax.vmap(call, over)(*arrays, seeds) ** 2).sum()
@@ -192,15 +201,15 @@ def test_vmap_of_vmap():
     call = lambda q, v: keel.jax.attention(q, q, v)  # noqa: E731
     got = jax.vmap(jax.vmap(call), (0, None))(q, v)
     for i, j in np.ndindex(2, 3):
-        assert np.array_equal(got[i, j], call(q[i, j], v[j]))
+        assert same(got[i, j], call(q[i, j], v[j]))
 
 
 def test_a_seed_may_be_a_number_an_array_or_a_key():
     call = jax.jit(lambda seed: keel.jax.attention(Q, K, V, dropout=0.5, seed=seed))
     expected = keel.attention(Q, K, V, dropout=0.5, seed=12345678901)
-    assert np.array_equal(keel.jax.attention(Q, K, V, dropout=0.5, seed=12345678901), expected)
-    assert np.array_equal(call(jnp.uint64(12345678901)), expected)
-    assert np.array_equal(call(jnp.uint32(7)), keel.attention(Q, K, V, dropout=0.5, seed=7))
+    assert same(keel.jax.attention(Q, K, V, dropout=0.5, seed=12345678901), expected)
+    assert same(call(jnp.uint64(12345678901)), expected)
+    assert same(call(jnp.uint32(7)), keel.attention(Q, K, V, dropout=0.5, seed=7))
     first, second = (call(jax.random.key(i)) for i in range(2))
     assert not np.array_equal(first, second) and np.array_equal(first, call(jax.random.key(0)))
 
@@ -208,15 +217,14 @@ def test_a_seed_may_be_a_number_an_array_or_a_key():
 def test_only_the_gradients_that_are_asked_for_are_computed():
     bias = jnp.zeros((1, 2, 6, 6), jnp.float32)
     text = str(jax.make_jaxpr(jax.grad(lambda q: keel.jax.attention(q, K, V, bias=bias).sum()))(Q))
-    assert "results=dq " in text or "'dq')" in text or "dq" in text
-    assert "dbias" not in text and "dk" not in text
+    assert "'dq'" in text and "dbias" not in text and "dk" not in text, text
 
 
 @pytest.mark.parametrize(
     "arguments, options, error, message",
     [
         ((Q, K[..., :4], V), {}, ValueError, r"\[attention\] k: expected d_k 8 as in q, got 4"),
-        ((Q, K.astype(np.float64), V), {}, TypeError, r"\[attention\] k: expected dtype f32 as in q, got f64"),
+        ((Q, K.astype(np.float64), V), {}, TypeError, r"\[attention\] k: expected dtype f32, got f64"),
         (([1.0], K, V), {}, TypeError, r"\[attention\] q: expected a JAX or NumPy array, got list"),
         ((Q, K, V), {"colour": 1}, TypeError, r"\[attention\] colour: expected one of the options mask, bias"),
         ((Q, K, V), {"stream": 1}, TypeError, r"\[attention\] stream: expected one of the options mask, bias"),
@@ -244,10 +252,11 @@ def test_wrong_arguments_are_errors_when_traced(arguments, options, error, messa
         jax.eval_shape(lambda: keel.jax.attention(*arguments, **options))
 
 
+@pytest.mark.skipif(ON_GPU, reason="lengths on a GPU are read there alone")
 def test_wrong_lengths_that_are_traced_are_errors_when_run():
     call = jax.jit(lambda n: keel.jax.attention(Q, K, V, k_lengths=n))
-    assert np.array_equal(call(jnp.array([3])), keel.attention(Q, K, V, k_lengths=[3]))
-    with pytest.raises(jax.errors.JaxRuntimeError, match=r"\[attention\] k_lengths"):
+    assert same(call(jnp.array([3])), keel.attention(Q, K, V, k_lengths=[3]))
+    with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match=r"\[attention\] k_lengths"):
         call(jnp.array([9])).block_until_ready()
 
 
@@ -256,9 +265,16 @@ def test_a_gradient_that_is_not_computed_is_an_error():
         jax.grad(lambda alibi: keel.jax.attention(Q, K, V, alibi=alibi).sum())(jnp.ones(2, jnp.float32))
 
 
+@pytest.mark.skipif(not ON_GPU, reason="no GPU")
+@pytest.mark.parametrize("name", CPU_ALONE)
+def test_what_the_gpu_does_not_serve_is_an_error_that_says_so(name):
+    with pytest.raises((NotImplementedError, jax.errors.JaxRuntimeError), match="cuda backend"):
+        keel.jax.attention(Q, K, V, **{name: EXAMPLES[name][0]}).block_until_ready()
+
+
 def test_long_rows_and_empty_ones():
     q, k, v = RNG.standard_normal((3, 2, 2, 300, 16), dtype=np.float32)
-    assert np.array_equal(jax.jit(keel.jax.attention)(q, k, v), keel.attention(q, k, v))
+    assert same(jax.jit(keel.jax.attention)(q, k, v), keel.attention(q, k, v))
     assert keel.jax.attention(q[:, :, :0], k, v).shape == (2, 2, 0, 16)
     assert (keel.jax.attention(q, k[:, :, :0], v[:, :, :0]) == 0).all()
 

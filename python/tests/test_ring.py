@@ -11,7 +11,7 @@ import torch
 WORKER = pathlib.Path(__file__).with_name("ring_worker.py")
 
 
-def torchrun(case, processes=2, seconds=240):
+def torchrun(case, processes=2, seconds=240, how=()):
     command = [
         sys.executable,
         "-B",
@@ -21,12 +21,13 @@ def torchrun(case, processes=2, seconds=240):
         f"--nproc-per-node={processes}",
         WORKER,
         case,
+        *how,
     ]
     return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
 
 
-def run(case, processes=2):
-    ended = torchrun(case, processes)
+def run(case, processes=2, how=()):
+    ended = torchrun(case, processes, how=how)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 
@@ -42,6 +43,28 @@ def test_dropout_is_that_of_one_process_with_the_seed_of_rank_0():
 
 def test_a_wrong_argument_of_one_rank_is_raised_by_all():
     run("refuse")
+
+
+@pytest.mark.parametrize("case", ["gradients", "positions", "halves", "dropout", "refuse", "modes"])
+def test_the_ring_of_the_gpus_on_tensors_of_the_cpu(case):
+    run(case, 2, ["tensors"])
+
+
+def test_the_ring_of_the_gpus_with_three_ranks():
+    run("gradients", 3, ["tensors"])
+    run("positions", 3, ["tensors"])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("backend, processes", [("nccl", 1), ("gloo", 2)])  # NCCL refuses two processes on one GPU
+@pytest.mark.parametrize("case", ["gradients", "positions", "halves", "dropout", "modes"])
+def test_the_ring_on_a_gpu(backend, processes, case, monkeypatch):
+    monkeypatch.setenv("KEEL_TEST_BACKEND", backend)
+    run(case, processes, ["cuda"])
+
+
+def test_masks_by_position_lengths_and_packed_entries():
+    run("positions")
 
 
 def test_a_gpt_trains_as_in_one_process():

@@ -83,17 +83,17 @@ def attention(
     """`keel.attention` for JAX: differentiable, by jax.grad and jax.vjp, with respect to q, k, v, bias (or a mask of
     numbers), a scale that is an array, relative_bias, and sinks; and under jit and vmap.
 
-    Shapes: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B, H_kv, N_k, d_v), result (B, H_q, N_q, d_v); B, or B and H,
-    may be missing from all three. The options and their shapes are those of keel.attention. Options that are numbers,
-    names or tuples are constants of the compiled function; arrays may be traced. `seed` is an integer, an array of one,
-    or a key of jax.random; work on a GPU goes to the stream of XLA. out_dtype is the dtype of the result: that of q,
-    or float32 for 16-bit inputs.
+    Shapes: q (B, H_q, N_q, d_k), k (B, H_kv, N_k, d_k), v (B, H_kv, N_k, d_v), result (B, H_q, N_q, d_v); B, or B and
+    H, may be missing from all three. The options and their shapes are those of keel.attention. Options that are
+    numbers, names or tuples are constants of the compiled function; arrays may be traced. `seed` is an integer, an
+    array of one, or a key of jax.random; work on a GPU goes to the stream of XLA. out_dtype is the dtype of the result:
+    that of q, or float32 for 16-bit inputs.
 
     Returns the output, or a keel.AttentionResult when asked for lse (B, H_q, N_q), which can be differentiated through,
     or for the statistics of the rows, which cannot; its counts are int32, and there is no summary per head.
 
     Wrong arguments raise TypeError or ValueError when the call is traced. The values of traced lengths and offsets are
-    seen only when it runs: on the CPU a wrong one is then an error of XLA, with the same text.
+    seen only when it runs: on the CPU a wrong one is then an error of XLA, which JAX raises with the same text.
 
     >>> import jax, keel.jax
     >>> q, k, v = jax.random.normal(jax.random.key(0), (3, 1, 4, 16, 32))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -16,6 +16,7 @@ from keel._options import Options, refuse_unknown, takes
 from keel._shard import shard
 from keel.torch import _name
 from keel.torch import _operator as operator
+from keel.torch import _ring_tensors as tensors
 from keel.torch._check import check_tensor, refuse
 
 if TYPE_CHECKING:
@@ -59,15 +60,39 @@ def _memory(address: int, size: int) -> Tensor:
     return torch.frombuffer((ctypes.c_uint8 * size).from_address(address), dtype=torch.uint8)
 
 
-class _RingAttention(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, transport: _Transport, sharding: tuple[Any, ...], q: Tensor, k: Tensor, v: Tensor, *flat: Any
-    ) -> Any:
+class _Ring(NamedTuple):
+    """The ring of the library, for tensors in the memory of the CPU."""
+
+    transport: _Transport
+    sharding: tuple[int, int, str, str]
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, options: Any) -> tuple[Tensor, Tensor]:
         out = operator.empty_output(q, v)
         lse = q.new_empty(q.shape[:-1], dtype=operator.row_dtype(q.dtype))
-        _core.ring_attention(transport, sharding, (q, k, v, out), operator.given(flat), {"lse": lse})
-        ctx.transport, ctx.sharding = transport, sharding
+        _core.ring_attention(self.transport, self.sharding, (q, k, v, out), options, {"lse": lse})
+        return out, lse
+
+    def backward(self, inputs: Any, options: Any, gradients: Any) -> None:
+        _core.ring_attention_backward(self.transport, (*self.sharding, True), inputs, options, gradients)
+
+
+class _RingOfTensors(NamedTuple):
+    """That of keel.torch._ring_tensors, for tensors on a GPU."""
+
+    whole: tensors.Whole
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, options: Any) -> tuple[Tensor, Tensor]:
+        return tensors.forward(self.whole, q, k, v, options)
+
+    def backward(self, inputs: Any, options: Any, gradients: Any) -> None:
+        tensors.backward(self.whole, inputs, options, gradients)
+
+
+class _RingAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, ring: _Ring | _RingOfTensors, q: Tensor, k: Tensor, v: Tensor, *flat: Any) -> Any:
+        out, lse = ring.forward(q, k, v, operator.given(flat))
+        ctx.ring = ring
         ctx.save_for_backward(q, k, v, out, lse, *(flat[i] for i in operator.TENSORS))
         ctx.others = [None if i in operator.TENSORS else x for i, x in enumerate(flat)]
         ctx.set_materialize_grads(False)
@@ -75,18 +100,18 @@ class _RingAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> Any:
-        q, k, v, out, lse, *tensors = ctx.saved_tensors
+        q, k, v, out, lse, *saved = ctx.saved_tensors
         flat = list(ctx.others)
-        for i, tensor in zip(operator.TENSORS, tensors):
+        for i, tensor in zip(operator.TENSORS, saved):
             flat[i] = tensor
         # What one rank does all must do: dk and dv are sums over the queries of all ranks.
-        needed = [name for name, needs in zip(operator.INPUTS, ctx.needs_input_grad[2:]) if needs]
+        needed = [name for name, needs in zip(operator.INPUTS, ctx.needs_input_grad[1:]) if needs]
         gradients = operator.new_gradients(q, k, v, flat, {*needed, "k", "v"})
         dout = torch.zeros_like(out) if dout is None else dout
         inputs = {"q": q, "k": k, "v": v, "out": out, "lse": lse, "dout": dout, "dlse": dlse}
-        _core.ring_attention_backward(ctx.transport, (*ctx.sharding, True), inputs, operator.given(flat), gradients)
+        ctx.ring.backward(inputs, operator.given(flat), gradients)
         results = operator.by_input(gradients, needed)
-        return None, None, *(results.get(name) for name in operator.INPUTS[: 3 + len(flat)])
+        return None, *(results.get(name) for name in operator.INPUTS[: 3 + len(flat)])
 
 
 @takes(Options)
@@ -103,25 +128,41 @@ def ring_attention(
     return_lse: bool = False,
     **options: Unpack[Options],
 ) -> Any:
-    """`keel.torch.attention` of this rank's queries over the keys of all ranks of a process group (gloo, on CPUs).
+    """`keel.torch.attention` of this rank's queries over the keys of all ranks of a process group: gloo's for tensors
+    on the CPU, NCCL's for those on GPUs.
 
     Each rank passes its rows of q, k and v, those that keel.torch.shard(n, size, rank, layout) names, and gets its rows
     of the output. All ranks make the same call, forward and backward; n_q and n_k, the rows of all ranks together, are
     asked of them where they are left out. `mode` is "ring"; "ordered", whose results have the bits of a single process;
-    or "decode", for a few queries that every rank has, over divided keys, without gradients.
+    or "decode", for a few queries that every rank has, over divided keys, without gradients. On a GPU it is "ring".
 
     Options mean what they mean in keel.torch.attention: causal masks, windows, ALiBi and dropout follow the positions
     in the whole sequence, lengths and offsets are the whole's, mask and bias have this rank's queries and all keys. The
     gradients of sinks, scales and biases that ranks share are those of this rank's queries, to be summed over ranks
     like those of any other parameter.
 
-    If a rank fails, all raise, and the message names it.
+    If a rank fails, all raise, and the message names it; on GPUs, only where it fails before the work begins.
     """
     if not dist.is_initialized():
         raise RuntimeError(f"[{_OPERATION}] group: expected torch.distributed to be initialised, got no process group")
+    ring_of = _ring_of_tensors if _by_tensors(q) else _ring
+    ring, flat = ring_of(group, (q, k, v), options, (n_q, n_k, layout, mode))
+    apply: Any = _RingAttention.apply
+    out, lse = apply(ring, q, k, v, *flat)
+    return (out, lse) if return_lse else out
+
+
+def _by_tensors(q: Any) -> bool:
+    return isinstance(q, Tensor) and q.is_cuda
+
+
+def _ring(group: Any, arrays: Any, options: Any, sharding: Any) -> tuple[_Ring, list[Any]]:
+    """The ring that all ranks agree on, and the options, with the seed of rank 0."""
     transport = _Transport(group)
+    n_q, n_k, layout, mode = sharding
     try:
-        flat = _checked(q, k, v, options)
+        flat = _checked(*arrays, options)
+        q, k, _ = arrays
         mine = [q.shape[2], k.shape[2], *divmod(operator.seed_of(flat), 2**32)]
     except Exception as error:
         with contextlib.suppress(ValueError):  # the others', who learn it here; this rank's own says more
@@ -133,17 +174,45 @@ def ring_attention(
         n_q = q.shape[2] if mode == "decode" else int(sum(each[0] for each in all_ranks))
     if n_k is None:
         n_k = int(sum(each[1] for each in all_ranks))
-    apply: Any = _RingAttention.apply
-    out, lse = apply(transport, (n_q, n_k, layout, mode), q, k, v, *flat)
-    return (out, lse) if return_lse else out
+    return _Ring(transport, (n_q, n_k, layout, mode)), flat
+
+
+def _ring_of_tensors(group: Any, arrays: Any, options: Any, sharding: Any) -> tuple[_RingOfTensors, list[Any]]:
+    """The same for tensors on a GPU. What ranks tell each other is waited for."""
+    device = arrays[0].device
+    try:
+        flat = _checked(*arrays, options)
+        if sharding[3] != "ring":
+            refuse(_OPERATION, "mode", "'ring' on a GPU", repr(sharding[3]), NotImplementedError)
+        alike = [repr(x) for x in flat if not isinstance(x, Tensor)], sharding
+        mine = arrays[0].shape[2], arrays[1].shape[2], operator.seed_of(flat), alike
+    except Exception as error:
+        with contextlib.suppress(ValueError):
+            tensors.share(_OPERATION, group, device, None, str(error))
+        raise
+    all_ranks = tensors.share(_OPERATION, group, device, mine)
+    for rank, each in enumerate(all_ranks):
+        if each[3] != all_ranks[0][3]:
+            refuse(_OPERATION, "options", "those of rank 0 on all ranks", f"others on rank {rank}")
+    operator.set_seed(flat, all_ranks[0][2])
+    n_q, n_k = (sum(each[i] for each in all_ranks) if sharding[i] is None else sharding[i] for i in range(2))
+    whole = tensors.Whole(n_q, n_k, sharding[2], group)
+    failure = None
+    try:
+        tensors.check(_OPERATION, whole, *arrays, operator.given(flat))
+    except Exception as error:
+        failure = error
+    with contextlib.suppress(ValueError) if failure else contextlib.nullcontext():
+        tensors.share(_OPERATION, group, device, None, str(failure or ""))
+    if failure is not None:
+        raise failure
+    return _RingOfTensors(whole), flat
 
 
 def _checked(q: Tensor, k: Tensor, v: Tensor, options: Any) -> list[Any]:
     """The options as an operator takes them; an exception for a wrong argument."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         check_tensor(_OPERATION, name, x)
-        if x.device.type == "cuda":
-            refuse(_OPERATION, name, "a tensor on the CPU", f"one on {x.device}", TypeError)
         if x.dim() != 4:
             refuse(_OPERATION, name, "4 dimensions (B, H, N, D)", x.dim())
     for name in options:
@@ -163,7 +232,7 @@ def context_parallel(
     no_restore_buffers: set[Tensor] | None = None,
     layout: str = "zigzag",
 ) -> Iterator[None]:
-    """torch.distributed.tensor.experimental.context_parallel, on CPUs and for any length.
+    """torch.distributed.tensor.experimental.context_parallel, for any length, on CPUs too.
 
     Within it each buffer (tokens, labels, positions) has this rank's rows along its sequence dimension, and
     F.scaled_dot_product_attention attends over the rows of all ranks of the mesh's group. Afterwards the buffers are
@@ -213,7 +282,7 @@ def context_parallel(
     with torch.no_grad():
         for buffer, original, dimension in zip(buffers, originals, dimensions):
             rows = [i for part in shard(buffer.shape[dimension], size, rank, layout) for i in part]
-            mine = original.index_select(dimension, torch.tensor(rows, dtype=torch.int64))
+            mine = original.index_select(dimension, torch.tensor(rows, dtype=torch.int64, device=original.device))
             buffer.resize_(mine.shape).copy_(mine)
     _name.put(attend)
     try:
