@@ -40,6 +40,8 @@ def show_config(mode: str = "stdout") -> dict[str, str] | None:
         "numpy": np.__version__,
         "torch": _version("torch"),
         "keel.torch": _compiled_part(),
+        "jax": _version("jax"),
+        "keel.jax": _jax_part(),
         "transformers": _version("transformers"),
     }
     if mode == "dicts":
@@ -55,6 +57,14 @@ def _version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return "not installed"
+
+
+def _jax_part() -> str:
+    if importlib.util.find_spec("keel._jax") is None:
+        return "without its compiled part, which needs jaxlib where the package is built"
+    from keel import _jax
+
+    return "compiled for version {}.{} of XLA's foreign function interface".format(*_jax.api_version)
 
 
 def _compiled_part() -> str:

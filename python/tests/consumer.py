@@ -2,7 +2,9 @@
 
 from typing import Any
 
+import jax
 import keel
+import keel.jax
 import keel.torch
 import keel.transformers
 import numpy as np
@@ -26,6 +28,14 @@ def arrays(flag: bool) -> None:
     assert_type(keel.explain(q, q, q), str)
     assert_type(keel.show_config("dicts"), dict[str, str])
     assert_type(keel.__version__, str)
+
+
+def traced(flag: bool) -> None:
+    q = jax.numpy.zeros((1, 2, 3, 4))
+    assert_type(keel.jax.attention(q, q, q, causal=True, seed=jax.random.key(0)), jax.Array)
+    assert_type(keel.jax.attention(q, q, q, return_lse=True), keel.AttentionResult)
+    assert_type(keel.jax.attention(q, q, q, return_stats=True, out_dtype="float32"), keel.AttentionResult)
+    assert_type(keel.jax.attention(q, q, q, return_lse=flag), Any)
 
 
 def tensors(flag: bool) -> None:

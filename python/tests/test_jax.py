@@ -1,5 +1,6 @@
 """keel.jax: against keel.attention, and its gradients against JAX's own of a plain implementation."""
 
+import inspect
 import os
 import subprocess
 import sys
@@ -7,7 +8,7 @@ import sys
 import keel
 import numpy as np
 import pytest
-from keel._options import JaxOptions, source_of
+from keel._options import TABLE, JaxOptions, source_of
 from test_options import EXAMPLES
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -60,6 +61,12 @@ def plain(q, k, v, *, bias=None, mask=None, scale=None, softcap=None, sinks=None
 def traced(options):
     """The options with every array as one of JAX, and the others as they are."""
     return {name: jnp.asarray(x) if isinstance(x, np.ndarray) else x for name, x in options.items()}
+
+
+def test_the_signature_shows_the_options():
+    shown = inspect.signature(keel.jax.attention).parameters
+    assert set(JaxOptions.__annotations__) == set(TABLE) - {"stream"}
+    assert all(shown[name].default == TABLE[name].default for name in JaxOptions.__annotations__)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
