@@ -68,12 +68,21 @@ void set_view(BasicView<Rank, Pointer>& view, const Entry& entry) {
   view.device = entry.device;
 }
 
-// The row of a view, which `Get` finds in a call.
-template <auto Get>
+template <auto First, auto... Rest>
+constexpr auto& member(auto& object) {
+  if constexpr (sizeof...(Rest) == 0) {
+    return object.*First;
+  } else {
+    return member<Rest...>(object.*First);
+  }
+}
+
+// The row of a view, a member of a member of a call.
+template <auto... Members>
 constexpr Row view_row(std::string_view name, bool in_words = false) {
-  using View = std::remove_cvref_t<decltype(Get(std::declval<Call&>()))>;
+  using View = std::remove_cvref_t<decltype(member<Members...>(std::declval<Call&>()))>;
   return {name, std::tuple_size_v<decltype(View::shape)>, in_words,
-          [](Call& call, const Entry& entry) { set_view(Get(call), entry); }};
+          [](Call& call, const Entry& entry) { set_view(member<Members...>(call), entry); }};
 }
 
 // The driver's functions, from the driver that XLA has loaded.
@@ -102,55 +111,51 @@ void set_seed(Call& call, const Entry& entry) {
   if (status != 0) throw Error(ErrorCode::device, "[attention] seed: CUDA error " + std::to_string(status));
 }
 
-#define KEEL_VIEW(name, member, ...) \
-  view_row<[](Call & call) -> auto& { return call.member; }>(name __VA_OPT__(, ) __VA_ARGS__)
-
 constexpr bool kInWords = true;
 
 constexpr Row kArguments[] = {
-    KEEL_VIEW("q", inputs.q),
-    KEEL_VIEW("k", inputs.k),
-    KEEL_VIEW("v", inputs.v),
-    KEEL_VIEW("out", inputs.out),
-    KEEL_VIEW("lse", inputs.lse),
-    KEEL_VIEW("dout", inputs.dout),
-    KEEL_VIEW("dlse", inputs.dlse),
-    KEEL_VIEW("mask", options.mask),
-    KEEL_VIEW("bias", options.bias),
-    KEEL_VIEW("block_mask.offsets", block_mask.offsets, kInWords),
-    KEEL_VIEW("block_mask.blocks", block_mask.blocks, kInWords),
-    KEEL_VIEW("block_mask.tiles", block_mask.tiles),
-    KEEL_VIEW("scale", options.scale_tensor),
-    KEEL_VIEW("alibi", options.alibi),
-    KEEL_VIEW("relative_bias", options.relative_bias),
-    KEEL_VIEW("sinks", options.sinks),
-    KEEL_VIEW("q_lengths", options.q_lengths, kInWords),
-    KEEL_VIEW("k_lengths", options.k_lengths, kInWords),
-    KEEL_VIEW("k_starts", options.k_starts, kInWords),
-    KEEL_VIEW("q_offsets", options.q_offsets, kInWords),
-    KEEL_VIEW("k_offsets", options.k_offsets, kInWords),
+    view_row<&Call::inputs, &BackwardInputs::q>("q"),
+    view_row<&Call::inputs, &BackwardInputs::k>("k"),
+    view_row<&Call::inputs, &BackwardInputs::v>("v"),
+    view_row<&Call::inputs, &BackwardInputs::out>("out"),
+    view_row<&Call::inputs, &BackwardInputs::lse>("lse"),
+    view_row<&Call::inputs, &BackwardInputs::dout>("dout"),
+    view_row<&Call::inputs, &BackwardInputs::dlse>("dlse"),
+    view_row<&Call::options, &Options::mask>("mask"),
+    view_row<&Call::options, &Options::bias>("bias"),
+    view_row<&Call::block_mask, &BlockMask::offsets>("block_mask.offsets", kInWords),
+    view_row<&Call::block_mask, &BlockMask::blocks>("block_mask.blocks", kInWords),
+    view_row<&Call::block_mask, &BlockMask::tiles>("block_mask.tiles"),
+    view_row<&Call::options, &Options::scale_tensor>("scale"),
+    view_row<&Call::options, &Options::alibi>("alibi"),
+    view_row<&Call::options, &Options::relative_bias>("relative_bias"),
+    view_row<&Call::options, &Options::sinks>("sinks"),
+    view_row<&Call::options, &Options::q_lengths>("q_lengths", kInWords),
+    view_row<&Call::options, &Options::k_lengths>("k_lengths", kInWords),
+    view_row<&Call::options, &Options::k_starts>("k_starts", kInWords),
+    view_row<&Call::options, &Options::q_offsets>("q_offsets", kInWords),
+    view_row<&Call::options, &Options::k_offsets>("k_offsets", kInWords),
     {"seed", 0, kInWords, set_seed},
 };
 
 constexpr Row kResults[] = {
-    KEEL_VIEW("out", out),
-    KEEL_VIEW("lse", outputs.lse),
-    KEEL_VIEW("max_logit", outputs.max_logit),
-    KEEL_VIEW("entropy", outputs.entropy),
-    KEEL_VIEW("max_weight", outputs.max_weight),
-    KEEL_VIEW("logit_mean", outputs.logit_mean),
-    KEEL_VIEW("logit_var", outputs.logit_var),
-    KEEL_VIEW("visible", outputs.visible, kInWords),
-    KEEL_VIEW("logit_count", outputs.logit_count, kInWords),
-    KEEL_VIEW("dq", gradients.dq),
-    KEEL_VIEW("dk", gradients.dk),
-    KEEL_VIEW("dv", gradients.dv),
-    KEEL_VIEW("dbias", gradients.dbias),
-    KEEL_VIEW("dscale", gradients.dscale),
-    KEEL_VIEW("dsinks", gradients.dsinks),
-    KEEL_VIEW("drelative_bias", gradients.drelative_bias),
+    view_row<&Call::out>("out"),
+    view_row<&Call::outputs, &Outputs::lse>("lse"),
+    view_row<&Call::outputs, &Outputs::max_logit>("max_logit"),
+    view_row<&Call::outputs, &Outputs::entropy>("entropy"),
+    view_row<&Call::outputs, &Outputs::max_weight>("max_weight"),
+    view_row<&Call::outputs, &Outputs::logit_mean>("logit_mean"),
+    view_row<&Call::outputs, &Outputs::logit_var>("logit_var"),
+    view_row<&Call::outputs, &Outputs::visible>("visible", kInWords),
+    view_row<&Call::outputs, &Outputs::logit_count>("logit_count", kInWords),
+    view_row<&Call::gradients, &Gradients::dq>("dq"),
+    view_row<&Call::gradients, &Gradients::dk>("dk"),
+    view_row<&Call::gradients, &Gradients::dv>("dv"),
+    view_row<&Call::gradients, &Gradients::dbias>("dbias"),
+    view_row<&Call::gradients, &Gradients::dscale>("dscale"),
+    view_row<&Call::gradients, &Gradients::dsinks>("dsinks"),
+    view_row<&Call::gradients, &Gradients::drelative_bias>("drelative_bias"),
 };
-#undef KEEL_VIEW
 
 DType dtype_of(ffi::DataType type, bool in_words) {
   if (in_words && (type == ffi::DataType::S32 || type == ffi::DataType::U32)) return DType::i64;
@@ -176,7 +181,9 @@ struct Operand {
   ffi::AnyBuffer buffer;
 
   std::size_t rank() const { return row->rank + (row->in_words ? 1 : 0); }
-  ffi::Span<const std::int64_t> batch() const { return {buffer.dimensions().begin(), buffer.dimensions().size() - rank()}; }
+  ffi::Span<const std::int64_t> batch() const {
+    return {buffer.dimensions().begin(), buffer.dimensions().size() - rank()};
+  }
 
   // Entry `index` of those that vmap made, in row-major order of `sizes`.
   Entry entry(std::int64_t index, const std::vector<std::int64_t>& sizes, const Device& device) const {
@@ -224,9 +231,8 @@ void read_attributes(const ffi::Dictionary& given, Options& options) {
   read("dropout", double{}, [&](double x) { options.dropout = x; });
   read("seed", std::uint64_t{}, [&](std::uint64_t x) { options.seed = x; });
   read("threads", std::int64_t{}, [&](std::int64_t x) { options.threads = static_cast<int>(x); });
-  read("causal", std::string_view{}, [&](std::string_view x) {
-    options.causal = x == "bottom_right" ? Causal::bottom_right : Causal::top_left;
-  });
+  read("causal", std::string_view{},
+       [&](std::string_view x) { options.causal = x == "bottom_right" ? Causal::bottom_right : Causal::top_left; });
   read("window", Integers{}, [&](Integers x) { options.window = {x[0], x[1]}; });
   read("origin", Integers{}, [&](Integers x) { options.origin = {x[0], x[1], x[2], x[3]}; });
 }
@@ -256,8 +262,8 @@ void execute(Operation operation, const Device& device, void* stream, const ffi:
     if (!value.has_value()) fault(std::string("expected the attribute ") + which);
     return *value;
   };
-  const auto arguments = operands(kArguments, names("arguments"), args,
-                                  [&](std::size_t i) { return args.get<ffi::AnyBuffer>(i); });
+  const auto arguments =
+      operands(kArguments, names("arguments"), args, [&](std::size_t i) { return args.get<ffi::AnyBuffer>(i); });
   const auto results = operands(kResults, names("results"), rets, [&](std::size_t i) {
     auto result = rets.get<ffi::AnyBuffer>(i);
     return result.has_value() ? std::optional<ffi::AnyBuffer>(**result) : std::nullopt;
@@ -303,19 +309,20 @@ ffi::Error on_cuda(void* stream, std::int32_t index, ffi::RemainingArgs args, ff
 
 template <Operation kOperation>
 XLA_FFI_Error* cpu_handler(XLA_FFI_CallFrame* frame) {
-  static const auto handler =
-      ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs().To(on_cpu<kOperation>);
+  static auto* const handler =
+      ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs().To(on_cpu<kOperation>).release();
   return handler->Call(frame);
 }
 template <Operation kOperation>
 XLA_FFI_Error* cuda_handler(XLA_FFI_CallFrame* frame) {
-  static const auto handler = ffi::Ffi::Bind()
-                                  .Ctx<ffi::PlatformStream<void*>>()
-                                  .Ctx<ffi::DeviceOrdinal>()
-                                  .RemainingArgs()
-                                  .RemainingRets()
-                                  .Attrs()
-                                  .To(on_cuda<kOperation>);
+  static auto* const handler = ffi::Ffi::Bind()
+                                   .Ctx<ffi::PlatformStream<void*>>()
+                                   .Ctx<ffi::DeviceOrdinal>()
+                                   .RemainingArgs()
+                                   .RemainingRets()
+                                   .Attrs()
+                                   .To(on_cuda<kOperation>)
+                                   .release();
   return handler->Call(frame);
 }
 

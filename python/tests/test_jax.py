@@ -286,6 +286,18 @@ def test_long_rows_and_empty_ones():
     assert (keel.jax.attention(q, k[:, :, :0], v[:, :, :0]) == 0).all()
 
 
+def test_an_older_jaxlib_is_refused_on_import(tmp_path):
+    header = tmp_path / "xla/ffi/api/c_api.h"
+    header.parent.mkdir(parents=True)
+    header.write_text("#define XLA_FFI_API_MAJOR 0\n#define XLA_FFI_API_MINOR 0\n")
+    code = (
+        f"import jax; jax.ffi.include_dir = lambda: {str(tmp_path)!r}\n"
+        "try:\n    import keel.jax\nexcept ImportError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "for which it was compiled, or a newer one, got 0.0" in done.stdout
+
+
 def test_without_the_compiled_part_importing_says_what_to_do():
     code = (
         "import sys; sys.modules['keel._jax'] = None\n"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import re
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +17,22 @@ from keel._attention import COUNTS, STATISTICS
 from keel._backward import OF_TENSORS
 from keel._options import TABLE
 
+
+def _served_version() -> tuple[int, ...]:
+    """The version of XLA's foreign function interface that the installed jaxlib has, as its headers say."""
+    header = Path(jax.ffi.include_dir()) / "xla/ffi/api/c_api.h"
+    text = header.read_text(encoding="utf-8") if header.exists() else ""
+    return tuple(int(number) for number in re.findall(r"#define XLA_FFI_API_(?:MAJOR|MINOR) (\d+)", text))
+
+
+# An older jaxlib could serve no call at all, not even of others, once it had refused the handlers of a newer interface.
+if _served_version() and _served_version() < _jax.api_version:
+    raise ImportError(
+        "keel.jax: expected a jaxlib with version {}.{} of XLA's foreign function interface, for which it was compiled, or "
+        "a newer one, got {}.{}; `pip install .` of Keel's source builds it for this jaxlib".format(
+            *_jax.api_version, *_served_version()
+        )
+    )
 for _name, _platform, _handler in _jax.targets:
     jax.ffi.register_ffi_target(_name, _handler, platform=_platform)
 
