@@ -28,8 +28,8 @@ def _served_version() -> tuple[int, ...]:
 # An older jaxlib could serve no call at all, not even of others, once it had refused the handlers of a newer interface.
 if _served_version() and _served_version() < _jax.api_version:
     raise ImportError(
-        "keel.jax: expected a jaxlib with version {}.{} of XLA's foreign function interface, for which it was compiled, or "
-        "a newer one, got {}.{}; `pip install .` of Keel's source builds it for this jaxlib".format(
+        "keel.jax: expected a jaxlib with version {}.{} of XLA's foreign function interface, for which it was compiled,"
+        " or newer, got {}.{}; `pip install .` of Keel's source builds it for this jaxlib".format(
             *_jax.api_version, *_served_version()
         )
     )
