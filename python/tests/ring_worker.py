@@ -1,4 +1,4 @@
-"""What each process of test_ring.py runs, under torchrun: ring_worker.py CASE [tensors|cuda].
+"""What each process of test_ring.py runs, under torchrun: ring_worker.py CASE[,CASE...] [tensors|cuda].
 
 "tensors" takes the ring of the GPUs, on tensors of the CPU; "cuda" takes it on GPU 0 (or one per process, under NCCL).
 """
@@ -120,6 +120,19 @@ def halves():
         for name, g, w in zip(("out", "dq", "dk", "dv"), (out, *got), (expected, *want)):
             w = w[:, :, rows]
             close(f"{name} in {dtype}", g.double(), w, 2 * limit * w.abs().max().item())
+
+
+def messages():
+    """What a rank sends arrives at the next one; alone, at itself, which NCCL does."""
+    ring = keel.torch._ring_tensors
+    whole_of = ring.Whole(16, 16, "zigzag", None)
+    rank, size = whole_of.rank, whole_of.size
+    ring.share("messages", None, DEVICE, rank)
+    for tag, length in ((0, 1), (1, 1000), (0, 123457)):
+        sent, into = whole(length, seed=rank, dtype=torch.float32), torch.empty(length, device=DEVICE)
+        exchange = ring._Exchange(whole_of, tag, ((rank + 1) % size, sent), (rank - 1) % size, into)
+        exchange.wait()
+        assert torch.equal(into, whole(length, seed=(rank - 1) % size, dtype=torch.float32))
 
 
 def modes():
@@ -301,6 +314,8 @@ if __name__ == "__main__":
     elif HOW == "tensors":
         keel.torch._ring._by_tensors = lambda q: True
     dist.init_process_group(os.environ.get("KEEL_TEST_BACKEND", "gloo"))
-    globals()[sys.argv[1]]()
+    for case in sys.argv[1].split(","):
+        globals()[case]()
+        print(f"rank {dist.get_rank()}: {case} passed", flush=True)
     dist.barrier()
     dist.destroy_process_group()

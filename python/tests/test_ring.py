@@ -45,7 +45,7 @@ def test_a_wrong_argument_of_one_rank_is_raised_by_all():
     run("refuse")
 
 
-@pytest.mark.parametrize("case", ["gradients", "positions", "halves", "dropout", "refuse", "modes"])
+@pytest.mark.parametrize("case", ["gradients", "positions", "halves", "dropout", "messages", "refuse", "modes"])
 def test_the_ring_of_the_gpus_on_tensors_of_the_cpu(case):
     run(case, 2, ["tensors"])
 
@@ -57,7 +57,7 @@ def test_the_ring_of_the_gpus_with_three_ranks():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("backend, processes", [("nccl", 1), ("gloo", 2)])  # NCCL refuses two processes on one GPU
-@pytest.mark.parametrize("case", ["gradients", "positions", "halves", "dropout", "modes"])
+@pytest.mark.parametrize("case", ["gradients", "positions", "halves", "dropout", "messages", "modes"])
 def test_the_ring_on_a_gpu(backend, processes, case, monkeypatch):
     monkeypatch.setenv("KEEL_TEST_BACKEND", backend)
     run(case, processes, ["cuda"])
