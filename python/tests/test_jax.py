@@ -244,6 +244,8 @@ def test_only_the_gradients_that_are_asked_for_are_computed():
         ((Q, K, V), {"bias": jnp.zeros((6, 6)), "mask": jnp.zeros((6, 6))}, TypeError, r"mask: expected dtype bool"),
         ((Q, K, V), {"sinks": np.zeros(3, np.float32)}, ValueError, r"\[attention\] sinks"),
         ((Q, K, V), {"k_lengths": [9]}, ValueError, r"\[attention\] k_lengths"),
+        ((Q, K, V), {"k_lengths": []}, ValueError, r"\[attention\] k_lengths: expected at least one value, got none"),
+        ((Q, K, V), {"k_lengths": [1.5]}, TypeError, r"\[attention\] k_lengths: expected a 64-bit integer, got 1.5"),
         ((Q, K, V), {"k_lengths": [1, 2]}, ValueError, r"\[attention\] k_lengths"),
         ((Q, K, V), {"k_lengths": jnp.zeros(2, jnp.int32)}, ValueError, r"\[attention\] k_lengths"),
         ((Q, K, V), {"k_lengths": jnp.zeros(1)}, TypeError, r"\[attention\] k_lengths: expected integers"),

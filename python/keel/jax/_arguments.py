@@ -96,10 +96,9 @@ def _words(x: Any) -> Array:
 
 def _integers(name: str, value: Any, rows: tuple[int, ...]) -> tuple[Array, Any]:
     """Lengths or offsets, and what to check: their values where the host has them."""
-    if isinstance(value, (list, tuple)):
-        value = np.asarray(value)
-    if isinstance(value, np.ndarray):
-        return _words(value) if value.dtype.kind in "iu" else jnp.zeros(0), value
+    if isinstance(value, (list, tuple, np.ndarray)):
+        host = np.asarray(value)
+        return _words(host) if host.dtype.kind in "iu" else jnp.zeros(0), value
     array = array_of(name, value)
     if not jnp.issubdtype(array.dtype, jnp.integer):
         return array, stub(array)
