@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _OPERATION = "ring_attention"
 _NAMES = tuple(Options.__annotations__)
+Arrays = tuple[Tensor, Tensor, Tensor]
 
 
 class _Transport:
@@ -156,7 +157,7 @@ def _by_tensors(q: Any) -> bool:
     return isinstance(q, Tensor) and q.is_cuda
 
 
-def _ring(group: Any, arrays: Any, options: Any, sharding: Any) -> tuple[_Ring, list[Any]]:
+def _ring(group: Any, arrays: Arrays, options: Any, sharding: Any) -> tuple[_Ring, list[Any]]:
     """The ring that all ranks agree on, and the options, with the seed of rank 0."""
     transport = _Transport(group)
     n_q, n_k, layout, mode = sharding
@@ -177,7 +178,7 @@ def _ring(group: Any, arrays: Any, options: Any, sharding: Any) -> tuple[_Ring, 
     return _Ring(transport, (n_q, n_k, layout, mode)), flat
 
 
-def _ring_of_tensors(group: Any, arrays: Any, options: Any, sharding: Any) -> tuple[_RingOfTensors, list[Any]]:
+def _ring_of_tensors(group: Any, arrays: Arrays, options: Any, sharding: Any) -> tuple[_RingOfTensors, list[Any]]:
     """The same for tensors on a GPU. What ranks tell each other is waited for."""
     device = arrays[0].device
     try:

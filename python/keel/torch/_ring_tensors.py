@@ -118,12 +118,12 @@ def check(operation: str, whole: Whole, q: Tensor, k: Tensor, v: Tensor, options
     if options.get("block_mask") is not None:
         refuse(operation, "block_mask", "none on a GPU", "one", NotImplementedError)
     for name, (of_rows, of_keys) in _ROWS_AND_KEYS.items():
-        x = options.get(name)
+        option = options.get(name)
         for dimension, size, what in ((of_rows, rows, "this rank's queries"), (of_keys, whole.n_k, "all keys")):
-            if not isinstance(x, Tensor) or dimension is None or x.dim() < -dimension:
+            if not isinstance(option, Tensor) or dimension is None or option.dim() < -dimension:
                 continue
-            if x.shape[dimension] not in (1, size):
-                refuse(operation, name, f"size {size} ({what}) or 1", x.shape[dimension])
+            if option.shape[dimension] not in (1, size):
+                refuse(operation, name, f"size {size} ({what}) or 1", option.shape[dimension])
     for piece in _pieces(whole, options, whole.rank, whole.rank):
         part = slice(None), slice(None), piece.keys
         _core.explain(q[:, :, piece.rows], k[part], v[part], _options_of(piece, whole, options))
@@ -158,10 +158,11 @@ class _Exchange:
         # gloo carries no CUDA tensors from rank to rank: they pass through the memory of the CPU.
         staged = dist.get_backend(whole.group) == "gloo"
         self.arriving = torch.empty_like(into, device="cpu") if staged and source is not None else into
-        self.sent = None if sent is None else (sent[1].cpu() if staged else sent[1])
         transfers = []
         if sent is not None:
-            transfers.append(dist.P2POp(dist.isend, self.sent, group=whole.group, tag=tag, group_peer=sent[0]))
+            to, memory = sent
+            self.sent = memory.cpu() if staged else memory
+            transfers.append(dist.P2POp(dist.isend, self.sent, group=whole.group, tag=tag, group_peer=to))
         if source is not None:
             transfers.append(dist.P2POp(dist.irecv, self.arriving, group=whole.group, tag=tag, group_peer=source))
         self.requests = dist.batch_isend_irecv(transfers) if transfers else []
@@ -307,6 +308,7 @@ def _add(piece: Piece, whole: Whole, inputs: Mapping[str, Any], options: Options
         into["dq"] = into["dq"][rows]
     into |= {f"d{name}": cut(name, into[f"d{name}"], piece) for name in _ROWS_AND_KEYS if f"d{name}" in into}
     into |= {"dk": found.k[keys], "dv": found.v[keys], "accumulate": True}
-    of_rows = [None if inputs[name] is None else inputs[name][rows] for name in ("out", "lse", "dout", "dlse")]
+    q, out, lse, dout = (inputs[name][rows] for name in ("q", "out", "lse", "dout"))
+    dlse = None if inputs["dlse"] is None else inputs["dlse"][rows]
     given = _options_of(piece, whole, options)
-    _core.attention_backward(inputs["q"][rows], block.k[keys], block.v[keys], *of_rows, given, into)
+    _core.attention_backward(q, block.k[keys], block.v[keys], out, lse, dout, dlse, given, into)
