@@ -11,7 +11,7 @@ function(keel_flags target)
     CXX_VISIBILITY_PRESET hidden
     VISIBILITY_INLINES_HIDDEN ON
     POSITION_INDEPENDENT_CODE ON
-    UNITY_BUILD OFF)  # a shard is compiled once per SIMD target
+    UNITY_BUILD OFF)  # see keel_unity
   if(PROJECT_IS_TOP_LEVEL)
     target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow)
   else()  # the other project's flags may enable warnings that Keel triggers, or disable what it needs
@@ -22,6 +22,17 @@ function(keel_flags target)
       -fsanitize=${KEEL_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
     target_link_options(${target} PRIVATE -fsanitize=${KEEL_SANITIZE})
   endif()
+endfunction()
+
+# keel_unity(TARGET): compiles its files a dozen at a time, so that the headers and the templates that they share are
+# compiled once per dozen. A name that is local to a file must then not be that of something else in the folder.
+function(keel_unity target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${KEEL_UNITY} UNITY_BUILD_BATCH_SIZE 12)
+endfunction()
+
+# keel_alone(FILES ...): except for these.
+function(keel_alone)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
 # keel_folder(NAME SOURCES ... LINKS ...): one target per folder. LINKS are the folders and packages it may include.

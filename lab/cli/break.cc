@@ -25,7 +25,7 @@ using lab::Observed;
 using Json = nlohmann::ordered_json;
 using Predictions = std::map<std::string, Change>;  // by the question's id
 
-constexpr const char* kExamples =
+constexpr const char* kBreakExamples =
     "Without NAME it lists the breaks. Predictions are asked for one by one: less, same or more, for the\n"
     "broken version against the healthy one. The file of --predict has lines such as 'largest-weight: more'.\n"
     "Predictions and guesses are kept in the notebook, and shown again next time.\n"
@@ -116,7 +116,7 @@ class BreakIt {
         ->capture_default_str()
         ->check(kNotEmpty);
     command.add_flag("--json", json_, "Print everything as JSON; asks for nothing");
-    command.footer(kExamples);
+    command.footer(kBreakExamples);
   }
 
   void run() const {

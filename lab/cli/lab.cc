@@ -30,7 +30,7 @@ using lab::Experiment;
 using lab::Json;
 using lab::Record;
 
-constexpr const char* kExamples =
+constexpr const char* kLabExamples =
     "Examples:\n"
     "  keel lab                      all experiments, in three to six minutes on two cores\n"
     "  keel lab --open               and the report in a browser\n"
@@ -95,7 +95,7 @@ class Lab {
     command.add_option("--say", say_, "translate: translate this with one arm, and show what it attends to")
         ->type_name("TEXT")
         ->check(kNotEmpty);
-    command.footer(kExamples);
+    command.footer(kLabExamples);
   }
 
   void run() {

@@ -8,12 +8,13 @@
 #include "io/utf8.h"
 
 namespace keel::cli {
-namespace {
 
-std::string padded(const std::string& text, std::size_t width, bool right = false) {
+std::string padded(const std::string& text, std::size_t width, bool right) {
   const std::string space(width - std::min(width, io::characters_in(text)), ' ');
   return right ? space + text : text + space;
 }
+
+namespace {
 
 // Dots of braille characters, from the bottom left.
 class Canvas {

@@ -13,6 +13,9 @@ namespace keel::cli {
 // Lines of text, none wider than the others' frame expects: see beside().
 using Picture = std::vector<std::string>;
 
+// Filled up with spaces, at the left if `right`.
+std::string padded(const std::string& text, std::size_t width, bool right = false);
+
 struct PlotSize {
   std::size_t columns = 64, rows = 10;  // of characters; each has 2 × 4 dots
 };

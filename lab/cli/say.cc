@@ -25,11 +25,6 @@ using namespace lab::translate;
 constexpr const char* kDefaultArm = "scaled-64";
 constexpr std::size_t kWidth = 100;
 
-std::string padded(const std::string& text, std::size_t width, bool right) {
-  const std::string space(width - std::min(width, io::characters_in(text)), ' ');
-  return right ? space + text : text + space;
-}
-
 // One line per target word under a line of the source words; several blocks if those are too many for one line.
 void print_map(const Said& said) {
   std::size_t margin = 0;

@@ -9,6 +9,7 @@
 #include "lab/statistics.h"
 
 namespace keel::lab {
+namespace ablation_experiment {
 namespace {
 
 constexpr const char* kBand = "one standard deviation over seeds";
@@ -308,7 +309,8 @@ class Ablation : public Experiment {
 };
 
 }  // namespace
+}  // namespace ablation_experiment
 
-std::unique_ptr<Experiment> make_ablation() { return std::make_unique<Ablation>(); }
+std::unique_ptr<Experiment> make_ablation() { return std::make_unique<ablation_experiment::Ablation>(); }
 
 }  // namespace keel::lab

@@ -5,6 +5,7 @@
 #include "lab/statistics.h"
 
 namespace keel::lab {
+namespace broken_experiment {
 namespace {
 
 // Progress of one version as a part of the whole.
@@ -75,7 +76,8 @@ class Broken : public Experiment {
 };
 
 }  // namespace
+}  // namespace broken_experiment
 
-std::unique_ptr<Experiment> make_broken() { return std::make_unique<Broken>(); }
+std::unique_ptr<Experiment> make_broken() { return std::make_unique<broken_experiment::Broken>(); }
 
 }  // namespace keel::lab

@@ -9,6 +9,7 @@
 #include "lab/theory.h"
 
 namespace keel::lab {
+namespace entropy_experiment {
 namespace {
 
 constexpr std::int64_t kLargest = 1024;  // d_k
@@ -141,7 +142,8 @@ class Entropy : public Experiment {
 };
 
 }  // namespace
+}  // namespace entropy_experiment
 
-std::unique_ptr<Experiment> make_entropy() { return std::make_unique<Entropy>(); }
+std::unique_ptr<Experiment> make_entropy() { return std::make_unique<entropy_experiment::Entropy>(); }
 
 }  // namespace keel::lab

@@ -9,6 +9,7 @@
 #include "lab/statistics.h"
 
 namespace keel::lab {
+namespace example_experiment {
 namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
@@ -217,7 +218,8 @@ class Example : public Experiment {
 };
 
 }  // namespace
+}  // namespace example_experiment
 
-std::unique_ptr<Experiment> make_example() { return std::make_unique<Example>(); }
+std::unique_ptr<Experiment> make_example() { return std::make_unique<example_experiment::Example>(); }
 
 }  // namespace keel::lab

@@ -9,6 +9,7 @@
 #include "lab/statistics.h"
 
 namespace keel::lab {
+namespace gradient_experiment {
 namespace {
 
 constexpr std::array<std::int64_t, 4> kSizes = {4, 16, 64, 256};
@@ -280,7 +281,8 @@ class GradientExperiment : public Experiment {
 };
 
 }  // namespace
+}  // namespace gradient_experiment
 
-std::unique_ptr<Experiment> make_gradient() { return std::make_unique<GradientExperiment>(); }
+std::unique_ptr<Experiment> make_gradient() { return std::make_unique<gradient_experiment::GradientExperiment>(); }
 
 }  // namespace keel::lab

@@ -7,6 +7,7 @@
 #include "lab/statistics.h"
 
 namespace keel::lab {
+namespace length_experiment {
 namespace {
 
 constexpr std::int64_t kSize = 64;       // d_k
@@ -127,7 +128,8 @@ class Length : public Experiment {
 };
 
 }  // namespace
+}  // namespace length_experiment
 
-std::unique_ptr<Experiment> make_length() { return std::make_unique<Length>(); }
+std::unique_ptr<Experiment> make_length() { return std::make_unique<length_experiment::Length>(); }
 
 }  // namespace keel::lab

@@ -9,6 +9,7 @@
 #include "lab/statistics.h"
 
 namespace keel::lab {
+namespace saturation_experiment {
 namespace {
 
 constexpr double kSaturated = 0.99;
@@ -256,7 +257,8 @@ class Saturation : public Experiment {
 };
 
 }  // namespace
+}  // namespace saturation_experiment
 
-std::unique_ptr<Experiment> make_saturation() { return std::make_unique<Saturation>(); }
+std::unique_ptr<Experiment> make_saturation() { return std::make_unique<saturation_experiment::Saturation>(); }
 
 }  // namespace keel::lab

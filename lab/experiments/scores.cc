@@ -14,6 +14,7 @@
 #include "nn/tape.h"
 
 namespace keel::lab {
+namespace scores_experiment {
 namespace {
 
 using nn::Tensor;
@@ -273,7 +274,8 @@ class Scores : public Experiment {
 };
 
 }  // namespace
+}  // namespace scores_experiment
 
-std::unique_ptr<Experiment> make_scores() { return std::make_unique<Scores>(); }
+std::unique_ptr<Experiment> make_scores() { return std::make_unique<scores_experiment::Scores>(); }
 
 }  // namespace keel::lab

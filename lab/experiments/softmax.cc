@@ -12,6 +12,7 @@
 #include "lab/statistics.h"
 
 namespace keel::lab {
+namespace softmax_experiment {
 namespace {
 
 double largest_difference(std::span<const double> a, std::span<const double> b) {
@@ -273,7 +274,8 @@ class Softmax : public Experiment {
 };
 
 }  // namespace
+}  // namespace softmax_experiment
 
-std::unique_ptr<Experiment> make_softmax() { return std::make_unique<Softmax>(); }
+std::unique_ptr<Experiment> make_softmax() { return std::make_unique<softmax_experiment::Softmax>(); }
 
 }  // namespace keel::lab

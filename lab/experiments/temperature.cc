@@ -8,6 +8,7 @@
 #include "lab/statistics.h"
 
 namespace keel::lab {
+namespace temperature_experiment {
 namespace {
 
 constexpr std::int64_t kSize = 64;  // d_k
@@ -154,7 +155,8 @@ class Temperature : public Experiment {
 };
 
 }  // namespace
+}  // namespace temperature_experiment
 
-std::unique_ptr<Experiment> make_temperature() { return std::make_unique<Temperature>(); }
+std::unique_ptr<Experiment> make_temperature() { return std::make_unique<temperature_experiment::Temperature>(); }
 
 }  // namespace keel::lab

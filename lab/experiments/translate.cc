@@ -5,6 +5,7 @@
 #include "lab/translate/options.h"
 
 namespace keel::lab {
+namespace translate_experiment {
 namespace {
 
 using namespace translate;
@@ -33,7 +34,8 @@ class Translate : public Experiment {
 };
 
 }  // namespace
+}  // namespace translate_experiment
 
-std::unique_ptr<Experiment> make_translate() { return std::make_unique<Translate>(); }
+std::unique_ptr<Experiment> make_translate() { return std::make_unique<translate_experiment::Translate>(); }
 
 }  // namespace keel::lab

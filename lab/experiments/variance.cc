@@ -11,6 +11,7 @@
 #include "lab/statistics.h"
 
 namespace keel::lab {
+namespace variance_experiment {
 namespace {
 
 constexpr std::int64_t kTokens = 64;
@@ -306,7 +307,8 @@ class Variance : public Experiment {
 };
 
 }  // namespace
+}  // namespace variance_experiment
 
-std::unique_ptr<Experiment> make_variance() { return std::make_unique<Variance>(); }
+std::unique_ptr<Experiment> make_variance() { return std::make_unique<variance_experiment::Variance>(); }
 
 }  // namespace keel::lab

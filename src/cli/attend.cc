@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kExamples =
+constexpr const char* kAttendExamples =
     "Examples:\n"
     "  keel attend q.npy k.npy v.npy -o out.npy\n"
     "  keel attend q.npy k.npy v.npy -o out.npy --causal top_left --lse lse.npy\n"
@@ -77,7 +77,7 @@ class Attend {
         ->group("Outputs");
     auto* json = command.add_flag("--json", json_, "Print the summary as JSON");
     command.add_flag("-q,--quiet", quiet_, "Print nothing")->excludes(json);
-    command.footer(kExamples);
+    command.footer(kAttendExamples);
   }
 
   void run() {

@@ -23,7 +23,7 @@ using bench::About;
 using bench::Row;
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kExamples =
+constexpr const char* kBenchExamples =
     "Examples:\n"
     "  keel bench\n"
     "  keel bench --list\n"
@@ -59,7 +59,7 @@ class Bench {
         ->check(kNotEmpty);
     command.add_flag("--json", json_, "Print JSON, with every repeat");
     command.add_flag("-q,--quiet", quiet_, "Show no progress");
-    command.footer(kExamples);
+    command.footer(kBenchExamples);
   }
 
   void run() {

@@ -21,7 +21,7 @@ using bench::GpuTimes;
 using bench::median;
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kExamples =
+constexpr const char* kBenchGpuExamples =
     "Examples:\n"
     "  keel bench gpu\n"
     "  keel bench gpu --group decode,statistics --repeats 31\n"
@@ -32,7 +32,7 @@ constexpr const char* kExamples =
     "statistics or options is relative to the plain call, measured before and after it. Against\n"
     "PyTorch's kernels: python -m keel.bench --device cuda.\n";
 
-constexpr int kRepeats = 9, kQuickRepeats = 3;
+constexpr int kVisits = 9, kQuickVisits = 3;
 const std::vector<std::string> kGroups{"forward", "backward", "statistics", "options", "decode"};
 
 class BenchGpu {
@@ -45,13 +45,13 @@ class BenchGpu {
     command.add_flag("--backward", backward_, "Measure the backward pass too");
     command.add_option("--dtype", dtype_, "bf16 or f16")->type_name("TYPE")->check(CLI::IsMember({"bf16", "f16"}));
     command.add_option("--device", device_, "Number of the GPU")->type_name("N")->check(CLI::Range(0, 63));
-    command.add_option("--repeats", repeats_, fmt::format("Visits to each row; {} by default", kRepeats))
+    command.add_option("--repeats", repeats_, fmt::format("Visits to each row; {} by default", kVisits))
         ->type_name("N")
         ->check(CLI::Range(1, 100000));
     command.add_flag("--quick", quick_, "Fewer rows and repeats, for a first look");
     command.add_flag("--json", json_, "Print JSON, with every repeat");
     command.add_flag("-q,--quiet", quiet_, "Show no progress");
-    command.footer(kExamples);
+    command.footer(kBenchGpuExamples);
   }
 
   void run() {
@@ -83,7 +83,7 @@ class BenchGpu {
     Progress progress(!quiet_);
     for (const GpuRow& row : rows) {
       progress.show(text_of(row.subject), static_cast<double>(results_.size()) / static_cast<double>(rows.size()));
-      results_.push_back(bench::measure_gpu(device_, row, repeats_ > 0 ? repeats_ : quick_ ? kQuickRepeats : kRepeats));
+      results_.push_back(bench::measure_gpu(device_, row, repeats_ > 0 ? repeats_ : quick_ ? kQuickVisits : kVisits));
     }
     progress.clear();
   }

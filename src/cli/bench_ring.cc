@@ -19,7 +19,7 @@ using bench::RingTimes;
 using bench::Wire;
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kExamples =
+constexpr const char* kBenchRingExamples =
     "Examples:\n"
     "  keel bench ring --ranks 2\n"
     "  mpirun -n 16 --bind-to none keel bench ring --ranks 2,4,8,16 --backward --contiguous\n"
@@ -64,7 +64,7 @@ class BenchRing {
         ->check(CLI::Range(1, 4096));
     command.add_flag("--json", json_, "Print JSON, with every repeat");
     command.add_flag("-q,--quiet", quiet_, "Show no progress");
-    command.footer(kExamples);
+    command.footer(kBenchRingExamples);
   }
 
   void run() {

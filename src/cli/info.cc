@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kExamples =
+constexpr const char* kInfoExamples =
     "Examples:\n"
     "  keel info\n"
     "  keel info --plan --shape 1,8,1024,64 --causal top_left\n"
@@ -55,7 +55,7 @@ class Info {
     }
     flags_.add_to(command);
     command_ = &command;
-    command.footer(kExamples);
+    command.footer(kInfoExamples);
   }
 
   void run() {

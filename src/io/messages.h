@@ -19,5 +19,14 @@ namespace keel::io {
 
 // Raises keel::Error (ErrorCode::bad_file): "[npy] q.npy: expected …, got …".
 [[noreturn]] void raise_bad_file(std::string_view format, std::string_view path, std::string_view what);
+[[noreturn]] inline void raise_bad_npy(std::string_view path, std::string_view what) {
+  raise_bad_file("npy", path, what);
+}
+[[noreturn]] inline void raise_bad_safetensors(std::string_view path, std::string_view what) {
+  raise_bad_file("safetensors", path, what);
+}
+
+// Of an array in a file.
+inline constexpr std::size_t kMostDimensions = 32;
 
 }  // namespace keel::io

@@ -13,17 +13,15 @@
 namespace keel::io {
 namespace {
 
-[[noreturn]] void raise(const std::string& path, const std::string& what) { raise_bad_file("npy", path, what); }
-
 // Called before the data is read, so that a false header costs no memory.
 void check_data_size(const NpyHeader& header, std::uint64_t got, const std::string& path) {
   if (got < header.data_bytes) {
-    raise(path, fmt::format("expected {} bytes of data for shape {} of {}, got {}", header.data_bytes,
-                            shape_text(header.shape), name_of(header.dtype), got));
+    raise_bad_npy(path, fmt::format("expected {} bytes of data for shape {} of {}, got {}", header.data_bytes,
+                                    shape_text(header.shape), name_of(header.dtype), got));
   }
   if (got > header.data_bytes) {
-    raise(path, fmt::format("expected the end of the file after {} bytes of data, got {} more", header.data_bytes,
-                            got - header.data_bytes));
+    raise_bad_npy(path, fmt::format("expected the end of the file after {} bytes of data, got {} more",
+                                    header.data_bytes, got - header.data_bytes));
   }
 }
 
@@ -74,8 +72,8 @@ Array decode(NpyHeader header, Buffer bytes, const std::string& path) {
   if (header.dtype == DType::boolean) {
     const auto wrong = std::find_if(bytes.begin(), bytes.end(), [](std::byte b) { return b > std::byte{1}; });
     if (wrong != bytes.end()) {
-      raise(path, fmt::format("expected bytes 0 and 1 in an array of bool, got {} at byte {} of the data",
-                              std::to_integer<int>(*wrong), wrong - bytes.begin()));
+      raise_bad_npy(path, fmt::format("expected bytes 0 and 1 in an array of bool, got {} at byte {} of the data",
+                                      std::to_integer<int>(*wrong), wrong - bytes.begin()));
     }
   }
   const auto element = static_cast<std::size_t>(header.narrow ? 4 : size_of(header.dtype));
@@ -110,7 +108,8 @@ Array read_npy(const std::string& path) try {
   file.append(data, header.data_bytes);
   check_data_size(header, data.size(), path);
   if (Buffer more; file.append(more, 1), !more.empty()) {
-    raise(path, fmt::format("expected the end of the file after {} bytes of data, got more", header.data_bytes));
+    raise_bad_npy(path,
+                  fmt::format("expected the end of the file after {} bytes of data, got more", header.data_bytes));
   }
   return decode(std::move(header), std::move(data), path);
 } catch (const std::bad_alloc&) {

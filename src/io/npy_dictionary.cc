@@ -11,10 +11,6 @@
 namespace keel::io {
 namespace {
 
-constexpr std::size_t kMostDimensions = 32;
-
-[[noreturn]] void raise(const std::string& path, const std::string& what) { raise_bad_file("npy", path, what); }
-
 class Parser {
  public:
   Parser(std::string_view text, const std::string& path) : text_(text), path_(path) {}
@@ -29,7 +25,7 @@ class Parser {
       expect(':');
       if (key == "descr") {
         once(key, descr.has_value());
-        if (next() == '[') raise(path_, fmt::format("expected dtype {}, got a structured dtype", kNpyDtypes));
+        if (next() == '[') raise_bad_npy(path_, fmt::format("expected dtype {}, got a structured dtype", kNpyDtypes));
         descr = string("the dtype in quotes");
       } else if (key == "fortran_order") {
         once(key, fortran_order.has_value());
@@ -38,7 +34,7 @@ class Parser {
         once(key, shape.has_value());
         shape = tuple();
       } else {
-        raise(path_, fmt::format("expected the keys descr, fortran_order and shape, got '{}'", printable(key)));
+        raise_bad_npy(path_, fmt::format("expected the keys descr, fortran_order and shape, got '{}'", printable(key)));
       }
       if (!accept(',') && next() != '}') unexpected("',' or '}'");
     }
@@ -59,7 +55,7 @@ class Parser {
 
   [[noreturn]] void unexpected(std::string_view expected) {
     const std::string got = at_ < text_.size() ? fmt::format("'{}'", printable(text_.substr(at_, 1))) : "its end";
-    raise(path_, fmt::format("expected {} at byte {} of the header's dictionary, got {}", expected, at_, got));
+    raise_bad_npy(path_, fmt::format("expected {} at byte {} of the header's dictionary, got {}", expected, at_, got));
   }
 
   bool accept(char c) {
@@ -73,11 +69,11 @@ class Parser {
   }
 
   void once(const std::string& key, bool seen) {
-    if (seen) raise(path_, fmt::format("expected the key {} once, got it twice", key));
+    if (seen) raise_bad_npy(path_, fmt::format("expected the key {} once, got it twice", key));
   }
 
   void require(std::string_view key, bool seen) {
-    if (!seen) raise(path_, fmt::format("expected the key {} in the header, got none", key));
+    if (!seen) raise_bad_npy(path_, fmt::format("expected the key {} in the header, got none", key));
   }
 
   std::string string(std::string_view expected) {
@@ -112,17 +108,17 @@ class Parser {
       if (error == std::errc::invalid_argument) unexpected("a size");
       const std::string_view digits(start, static_cast<std::size_t>(end - start));
       if (error == std::errc::result_out_of_range || size < 0) {
-        raise(path_, fmt::format("expected sizes from 0 to 2^63 - 1 in shape, got {}", printable(digits)));
+        raise_bad_npy(path_, fmt::format("expected sizes from 0 to 2^63 - 1 in shape, got {}", printable(digits)));
       }
       at_ += digits.size();
       sizes.push_back(size);
       if (sizes.size() > kMostDimensions) {
-        raise(path_, fmt::format("expected at most {} dimensions, got more", kMostDimensions));
+        raise_bad_npy(path_, fmt::format("expected at most {} dimensions, got more", kMostDimensions));
       }
       comma = accept(',');
     }
     // Python reads (3) as a number; the tuple is (3,).
-    if (sizes.size() == 1 && !comma) raise(path_, fmt::format("expected a tuple as shape, got ({})", sizes[0]));
+    if (sizes.size() == 1 && !comma) raise_bad_npy(path_, fmt::format("expected a tuple as shape, got ({})", sizes[0]));
     return sizes;
   }
 

@@ -16,8 +16,6 @@ namespace {
 constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr std::size_t kLongestDictionary = 65535;
 
-[[noreturn]] void raise(const std::string& path, const std::string& what) { raise_bad_file("npy", path, what); }
-
 std::string_view characters(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -58,11 +56,11 @@ std::string numpy_name(char kind, std::string_view size) {
 // here, for reading and writing.
 void read_descr(const std::string& descr, const std::string& path, NpyHeader& header) {
   const auto refuse = [&](const std::string& got) {
-    raise(path, fmt::format("expected dtype {}, got {} ('{}')", kNpyDtypes, got, printable(descr)));
+    raise_bad_npy(path, fmt::format("expected dtype {}, got {} ('{}')", kNpyDtypes, got, printable(descr)));
   };
   if (descr.starts_with("O") || descr.starts_with("|O")) refuse(numpy_name('O', ""));
   if (descr.size() < 3 || std::string_view("<>=|").find(descr[0]) == std::string_view::npos) {
-    raise(path, fmt::format("expected a dtype such as '<f4', got '{}'", printable(descr)));
+    raise_bad_npy(path, fmt::format("expected a dtype such as '<f4', got '{}'", printable(descr)));
   }
   constexpr bool kNativeBig = std::endian::native == std::endian::big;
   header.layout.big_endian = descr[0] == '>' || (descr[0] != '<' && kNativeBig);
@@ -107,29 +105,31 @@ const char* descr_of(DType dtype) {
 
 std::size_t npy_header_size(std::span<const std::byte> start, const std::string& path) {
   const std::string_view text = characters(start);
-  if (text.empty()) raise(path, "expected a .npy file, got an empty one");
+  if (text.empty()) raise_bad_npy(path, "expected a .npy file, got an empty one");
   if (!text.starts_with(kMagic)) {
-    if (text.starts_with("PK")) raise(path, "expected a .npy file, got a zip archive (.npz?)");
-    raise(path, fmt::format("expected a .npy file, which starts '\\x93NUMPY', got '{}'", printable(text.substr(0, 6))));
+    if (text.starts_with("PK")) raise_bad_npy(path, "expected a .npy file, got a zip archive (.npz?)");
+    raise_bad_npy(
+        path, fmt::format("expected a .npy file, which starts '\\x93NUMPY', got '{}'", printable(text.substr(0, 6))));
   }
-  if (text.size() < 8) raise(path, fmt::format("expected a .npy header, got {} bytes", text.size()));
+  if (text.size() < 8) raise_bad_npy(path, fmt::format("expected a .npy header, got {} bytes", text.size()));
   const auto byte = [&](std::size_t i) { return std::to_integer<std::size_t>(start[i]); };
   if (byte(6) < 1 || byte(6) > 3 || byte(7) != 0) {
-    raise(path, fmt::format("expected format version 1.0, 2.0 or 3.0, got {}.{}", byte(6), byte(7)));
+    raise_bad_npy(path, fmt::format("expected format version 1.0, 2.0 or 3.0, got {}.{}", byte(6), byte(7)));
   }
   const std::size_t prefix = byte(6) == 1 ? 10 : 12;
-  if (text.size() < prefix) raise(path, fmt::format("expected a .npy header, got {} bytes", text.size()));
+  if (text.size() < prefix) raise_bad_npy(path, fmt::format("expected a .npy header, got {} bytes", text.size()));
   std::size_t dictionary = byte(8) | byte(9) << 8;
   if (prefix == 12) dictionary |= byte(10) << 16 | byte(11) << 24;
   if (dictionary > kLongestDictionary) {
-    raise(path, fmt::format("expected a header of at most {} bytes, got {}", kLongestDictionary, dictionary));
+    raise_bad_npy(path, fmt::format("expected a header of at most {} bytes, got {}", kLongestDictionary, dictionary));
   }
   return prefix + dictionary;
 }
 
 NpyHeader parse_npy_header(std::span<const std::byte> bytes, const std::string& path) {
   const std::size_t size = npy_header_size(bytes.first(std::min(bytes.size(), kNpyPrefix)), path);
-  if (bytes.size() < size) raise(path, fmt::format("expected a header of {} bytes, got {}", size, bytes.size()));
+  if (bytes.size() < size)
+    raise_bad_npy(path, fmt::format("expected a header of {} bytes, got {}", size, bytes.size()));
   NpyHeader header;
   header.layout.version = std::to_integer<int>(bytes[6]);
   const std::size_t prefix = header.layout.version == 1 ? 10 : 12;
@@ -144,8 +144,8 @@ NpyHeader parse_npy_header(std::span<const std::byte> bytes, const std::string& 
   for (const std::int64_t n : header.shape) {
     empty = empty || n == 0;
     if (n > 0 && __builtin_mul_overflow(most, n, &most)) {
-      raise(path, fmt::format("expected an array that memory can hold, got shape {} of {}", shape_text(header.shape),
-                              name_of(header.dtype)));
+      raise_bad_npy(path, fmt::format("expected an array that memory can hold, got shape {} of {}",
+                                      shape_text(header.shape), name_of(header.dtype)));
     }
   }
   header.data_bytes = empty ? 0 : static_cast<std::uint64_t>(most / size_of(header.dtype) * element);

@@ -15,27 +15,26 @@ static_assert(std::endian::native == std::endian::little, "safetensors data is r
 namespace keel::io {
 namespace {
 
-[[noreturn]] void raise(const std::string& path, const std::string& what) { raise_bad_file("safetensors", path, what); }
-
 std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 void check_header_length(std::uint64_t expected, std::uint64_t got, const std::string& path) {
-  if (got < expected) raise(path, fmt::format("expected a header of {} bytes, got {}", expected, got));
+  if (got < expected) raise_bad_safetensors(path, fmt::format("expected a header of {} bytes, got {}", expected, got));
 }
 
 // Called before the data is read, so that a false header costs no memory.
 void check_data_size(std::uint64_t expected, std::uint64_t got, const std::string& path) {
-  if (got != expected) raise(path, fmt::format("expected {} bytes of data, got {}", expected, got));
+  if (got != expected) raise_bad_safetensors(path, fmt::format("expected {} bytes of data, got {}", expected, got));
 }
 
 Array array_of(const SafetensorsEntry& entry, Buffer bytes, const std::string& path) {
   if (entry.dtype == DType::boolean) {
     const auto wrong = std::find_if(bytes.begin(), bytes.end(), [](std::byte b) { return b > std::byte{1}; });
     if (wrong != bytes.end()) {
-      raise(path, fmt::format("expected bytes 0 and 1 in '{}' of BOOL, got {} at byte {} of it", printable(entry.name),
-                              std::to_integer<int>(*wrong), wrong - bytes.begin()));
+      raise_bad_safetensors(
+          path, fmt::format("expected bytes 0 and 1 in '{}' of BOOL, got {} at byte {} of it", printable(entry.name),
+                            std::to_integer<int>(*wrong), wrong - bytes.begin()));
     }
   }
   return {.dtype = entry.dtype, .shape = entry.shape, .bytes = std::move(bytes)};
@@ -80,7 +79,8 @@ Safetensors read_safetensors(const std::string& path) try {
     content.tensors.emplace_back(entry.name, array_of(entry, std::move(bytes), path));
   }
   if (Buffer more; file.append(more, 1), !more.empty()) {
-    raise(path, fmt::format("expected the end of the file after {} bytes of data, got more", header.data_bytes));
+    raise_bad_safetensors(
+        path, fmt::format("expected the end of the file after {} bytes of data, got more", header.data_bytes));
   }
   return content;
 } catch (const std::bad_alloc&) {

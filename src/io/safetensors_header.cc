@@ -16,7 +16,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::uint64_t kLongestHeader = 100'000'000;  // the limit of the format's own library
-constexpr std::size_t kMostDimensions = 32;
 constexpr const char* kMetadata = "__metadata__";
 
 constexpr std::array<std::pair<DType, const char*>, 6> kDtypes{{{DType::f64, "F64"},
@@ -25,8 +24,6 @@ constexpr std::array<std::pair<DType, const char*>, 6> kDtypes{{{DType::f64, "F6
                                                                 {DType::bf16, "BF16"},
                                                                 {DType::boolean, "BOOL"},
                                                                 {DType::i64, "I64"}}};
-
-[[noreturn]] void raise(const std::string& path, const std::string& what) { raise_bad_file("safetensors", path, what); }
 
 // The name of a tensor in a message.
 std::string in_quotes(const std::string& name) { return fmt::format("'{}'", printable(name)); }
@@ -53,7 +50,7 @@ class Watch {
   }
   bool key(std::string& name) {
     if (!keys_[depth_ - 1].insert(name).second) {
-      raise(path_, fmt::format("expected each key once, got {} twice", in_quotes(name)));
+      raise_bad_safetensors(path_, fmt::format("expected each key once, got {} twice", in_quotes(name)));
     }
     return true;
   }
@@ -68,15 +65,15 @@ class Watch {
 
   bool parse_error(std::size_t byte, const std::string&, const Json::exception& error) {
     if (dynamic_cast<const Json::out_of_range*>(&error) != nullptr) {
-      raise(path_, "expected a header in JSON, got a number that no float64 holds");
+      raise_bad_safetensors(path_, "expected a header in JSON, got a number that no float64 holds");
     }
-    raise(path_, fmt::format("expected a header in JSON, got something else at byte {} of it", byte));
+    raise_bad_safetensors(path_, fmt::format("expected a header in JSON, got something else at byte {} of it", byte));
   }
 
  private:
   bool value() {
     if (depth_ > keys_.size() && ++elements_ > kMostDimensions) {
-      raise(path_, fmt::format("expected lists of at most {} numbers, got more", kMostDimensions));
+      raise_bad_safetensors(path_, fmt::format("expected lists of at most {} numbers, got more", kMostDimensions));
     }
     return true;
   }
@@ -85,7 +82,8 @@ class Watch {
     return true;
   }
   [[noreturn]] void too_deep() const {
-    raise(path_, "expected no more than a list in an object in the header's object, got deeper nesting");
+    raise_bad_safetensors(path_,
+                          "expected no more than a list in an object in the header's object, got deeper nesting");
   }
 
   const std::string& path_;
@@ -101,23 +99,25 @@ Json parse_json(std::string_view text, const std::string& path) {
 
 DType dtype_of_name(const std::string& name, const Json& value, const std::string& path) {
   if (!value.is_string())
-    raise(path, fmt::format("expected a dtype in quotes for {}, got {}", in_quotes(name), value.type_name()));
+    raise_bad_safetensors(path,
+                          fmt::format("expected a dtype in quotes for {}, got {}", in_quotes(name), value.type_name()));
   const auto& code = value.get_ref<const std::string&>();
   for (const auto& [dtype, known] : kDtypes) {
     if (code == known) return dtype;
   }
-  raise(path, fmt::format("expected dtype F64, F32, F16, BF16, BOOL or I64 for {}, got {}", in_quotes(name),
-                          in_quotes(code)));
+  raise_bad_safetensors(path, fmt::format("expected dtype F64, F32, F16, BF16, BOOL or I64 for {}, got {}",
+                                          in_quotes(name), in_quotes(code)));
 }
 
 std::vector<std::int64_t> shape_of(const std::string& name, const Json& value, const std::string& path) {
   if (!value.is_array())
-    raise(path, fmt::format("expected a list as shape of {}, got {}", in_quotes(name), value.type_name()));
+    raise_bad_safetensors(path,
+                          fmt::format("expected a list as shape of {}, got {}", in_quotes(name), value.type_name()));
   std::vector<std::int64_t> shape;
   for (const Json& size : value) {
     if (!size.is_number_unsigned() || size.get<std::uint64_t>() > INT64_MAX) {
-      raise(path, fmt::format("expected sizes from 0 to 2^63 - 1 in the shape of {}, got {}", in_quotes(name),
-                              printable(size.dump(-1, ' ', true))));
+      raise_bad_safetensors(path, fmt::format("expected sizes from 0 to 2^63 - 1 in the shape of {}, got {}",
+                                              in_quotes(name), printable(size.dump(-1, ' ', true))));
     }
     shape.push_back(size.get<std::int64_t>());
   }
@@ -130,8 +130,8 @@ std::uint64_t bytes_of(const SafetensorsEntry& entry, const std::string& path) {
   for (const std::int64_t size : entry.shape) {
     empty = empty || size == 0;
     if (__builtin_mul_overflow(bytes, std::max<std::int64_t>(size, 1), &bytes)) {
-      raise(path, fmt::format("expected an array that memory can hold, got shape {} of {} for {}",
-                              shape_text(entry.shape), name_of(entry.dtype), in_quotes(entry.name)));
+      raise_bad_safetensors(path, fmt::format("expected an array that memory can hold, got shape {} of {} for {}",
+                                              shape_text(entry.shape), name_of(entry.dtype), in_quotes(entry.name)));
     }
   }
   return empty ? 0 : static_cast<std::uint64_t>(bytes);
@@ -144,13 +144,14 @@ struct Placed {
 
 Placed entry_of(const std::string& name, const Json& value, const std::string& path) {
   if (!value.is_object())
-    raise(path, fmt::format("expected an object for {}, got {}", in_quotes(name), value.type_name()));
+    raise_bad_safetensors(path, fmt::format("expected an object for {}, got {}", in_quotes(name), value.type_name()));
   for (const char* key : {"dtype", "shape", "data_offsets"}) {
-    if (!value.contains(key)) raise(path, fmt::format("expected the key {} for {}, got none", key, in_quotes(name)));
+    if (!value.contains(key))
+      raise_bad_safetensors(path, fmt::format("expected the key {} for {}, got none", key, in_quotes(name)));
   }
   if (value.size() > 3) {
-    raise(path, fmt::format("expected the keys dtype, shape and data_offsets for {}, got {} keys", in_quotes(name),
-                            value.size()));
+    raise_bad_safetensors(path, fmt::format("expected the keys dtype, shape and data_offsets for {}, got {} keys",
+                                            in_quotes(name), value.size()));
   }
   Placed placed{.entry = {.name = name,
                           .dtype = dtype_of_name(name, value["dtype"], path),
@@ -158,16 +159,16 @@ Placed entry_of(const std::string& name, const Json& value, const std::string& p
   const Json& offsets = value["data_offsets"];
   if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
       !offsets[1].is_number_unsigned()) {
-    raise(path, fmt::format("expected two offsets of at least 0 as data_offsets of {}, got {}", in_quotes(name),
-                            printable(offsets.dump(-1, ' ', true))));
+    raise_bad_safetensors(path, fmt::format("expected two offsets of at least 0 as data_offsets of {}, got {}",
+                                            in_quotes(name), printable(offsets.dump(-1, ' ', true))));
   }
   placed.begin = offsets[0].get<std::uint64_t>();
   const auto end = offsets[1].get<std::uint64_t>();
   placed.entry.bytes = bytes_of(placed.entry, path);
   if (end < placed.begin || end - placed.begin != placed.entry.bytes) {
-    raise(path,
-          fmt::format("expected {} bytes for shape {} of {} of {}, got data_offsets {} to {}", placed.entry.bytes,
-                      shape_text(placed.entry.shape), name_of(placed.entry.dtype), in_quotes(name), placed.begin, end));
+    raise_bad_safetensors(path, fmt::format("expected {} bytes for shape {} of {} of {}, got data_offsets {} to {}",
+                                            placed.entry.bytes, shape_text(placed.entry.shape),
+                                            name_of(placed.entry.dtype), in_quotes(name), placed.begin, end));
   }
   return placed;
 }
@@ -175,23 +176,24 @@ Placed entry_of(const std::string& name, const Json& value, const std::string& p
 }  // namespace
 
 std::uint64_t safetensors_header_size(std::string_view start, const std::string& path) {
-  if (start.empty()) raise(path, "expected a .safetensors file, got an empty one");
+  if (start.empty()) raise_bad_safetensors(path, "expected a .safetensors file, got an empty one");
   if (start.size() < kSafetensorsPrefix) {
-    raise(path,
-          fmt::format("expected the {} bytes of the header's length, got {} bytes", kSafetensorsPrefix, start.size()));
+    raise_bad_safetensors(path, fmt::format("expected the {} bytes of the header's length, got {} bytes",
+                                            kSafetensorsPrefix, start.size()));
   }
   std::uint64_t size = 0;
   for (std::size_t i = kSafetensorsPrefix; i-- > 0;) size = size << 8 | static_cast<unsigned char>(start[i]);
   if (size > kLongestHeader) {
-    raise(path, fmt::format("expected a header of at most {} bytes, got {} (is this a .safetensors file?)",
-                            kLongestHeader, size));
+    raise_bad_safetensors(path,
+                          fmt::format("expected a header of at most {} bytes, got {} (is this a .safetensors file?)",
+                                      kLongestHeader, size));
   }
   return size;
 }
 
 SafetensorsHeader parse_safetensors_header(std::string_view text, const std::string& path) {
   if (text.empty() || text.front() != '{') {
-    raise(path, fmt::format("expected a header that starts with '{{', got '{}'", printable(text, 8)));
+    raise_bad_safetensors(path, fmt::format("expected a header that starts with '{{', got '{}'", printable(text, 8)));
   }
   const Json json = parse_json(text, path);
   SafetensorsHeader header;
@@ -201,10 +203,12 @@ SafetensorsHeader parse_safetensors_header(std::string_view text, const std::str
       placed.push_back(entry_of(name, value, path));
       continue;
     }
-    if (!value.is_object()) raise(path, fmt::format("expected an object as {}, got {}", kMetadata, value.type_name()));
+    if (!value.is_object())
+      raise_bad_safetensors(path, fmt::format("expected an object as {}, got {}", kMetadata, value.type_name()));
     for (const auto& [key, entry] : value.items()) {
       if (!entry.is_string()) {
-        raise(path, fmt::format("expected texts in {}, got {} for {}", kMetadata, entry.type_name(), in_quotes(key)));
+        raise_bad_safetensors(
+            path, fmt::format("expected texts in {}, got {} for {}", kMetadata, entry.type_name(), in_quotes(key)));
       }
       header.metadata[key] = entry.get<std::string>();
     }
@@ -215,12 +219,13 @@ SafetensorsHeader parse_safetensors_header(std::string_view text, const std::str
   });
   for (Placed& next : placed) {
     if (next.begin != header.data_bytes) {
-      raise(path, fmt::format("expected the data of {} at byte {}, after that of the others, got {}",
-                              in_quotes(next.entry.name), header.data_bytes, next.begin));
+      raise_bad_safetensors(path, fmt::format("expected the data of {} at byte {}, after that of the others, got {}",
+                                              in_quotes(next.entry.name), header.data_bytes, next.begin));
     }
     if (__builtin_add_overflow(header.data_bytes, next.entry.bytes, &header.data_bytes) ||
         header.data_bytes > INT64_MAX) {
-      raise(path, fmt::format("expected arrays that memory can hold, got more with {}", in_quotes(next.entry.name)));
+      raise_bad_safetensors(
+          path, fmt::format("expected arrays that memory can hold, got more with {}", in_quotes(next.entry.name)));
     }
     header.entries.push_back(std::move(next.entry));
   }
