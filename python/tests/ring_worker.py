@@ -144,6 +144,8 @@ def modes():
         ({"causal": True if dist.get_rank() else None}, "options: expected those of rank 0 on all ranks"),
         ({"n_q": 20}, "q: expected"),
     ):
+        if "causal" in options and dist.get_world_size() == 1:
+            continue  # no other rank to differ from
         try:
             ring_attention(q, q, q, **options)
         except (ValueError, NotImplementedError) as error:
