@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "nn/gemm.h"
+
 namespace keel::lab {
 namespace {
 
@@ -14,6 +16,17 @@ Options options_of(const Measure& what) {
   if (what.bias != nullptr) options.bias = what.bias->input(what.sequences);
   options.threads = 1;  // a sweep has the threads
   return options;
+}
+
+// By BLAS, on this thread.
+Matrix product(nn::Gemm<double> g, const Matrix& a, const Matrix& b) {
+  Matrix c(g.m, b.columns);
+  g.n = g.ldb = g.ldc = b.columns;
+  g.lda = a.columns;
+  const nn::OneThreadInBlas alone;
+  const nn::OneThreadOfOpenMp alone_here;
+  nn::gemm_part(g, {a.values.data(), b.values.data(), c.values.data()}, /*by_rows=*/true, 0, g.m);
+  return c;
 }
 
 }  // namespace
@@ -34,26 +47,10 @@ Matrix normal_matrix(Random& random, std::int64_t rows, std::int64_t columns, do
   return matrix;
 }
 
-Matrix multiply(const Matrix& a, const Matrix& b) {
-  Matrix c(a.rows, b.columns);
-  for (std::int64_t i = 0; i < a.rows; ++i) {
-    for (std::int64_t m = 0; m < a.columns; ++m) {
-      const double x = a.at(i, m);
-      for (std::int64_t j = 0; j < b.columns; ++j) c.at(i, j) += x * b.at(m, j);
-    }
-  }
-  return c;
-}
+Matrix multiply(const Matrix& a, const Matrix& b) { return product({.m = a.rows, .k = a.columns}, a, b); }
 
 Matrix multiply_transposed(const Matrix& a, const Matrix& b) {
-  Matrix c(a.columns, b.columns);
-  for (std::int64_t m = 0; m < a.rows; ++m) {
-    for (std::int64_t i = 0; i < a.columns; ++i) {
-      const double x = a.at(m, i);
-      for (std::int64_t j = 0; j < b.columns; ++j) c.at(i, j) += x * b.at(m, j);
-    }
-  }
-  return c;
+  return product({.m = a.columns, .k = a.rows, .transpose_a = true}, a, b);
 }
 
 double dot(std::span<const double> a, std::span<const double> b) {

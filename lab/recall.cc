@@ -50,16 +50,20 @@ class Model : public nn::Module {
     child("out", out);
   }
 
-  // ids i64 (B, N) of keys, and of values or kValues where there is none → logits (B, N, kValues)
+  // ids i64 (B, N) of keys, and of values or kValues where there is none → logits (B, questions, kValues). Nothing
+  // depends on what the other rows of the block would give, so they are not computed.
   Tensor operator()(const Tensor& key_ids, const Tensor& value_ids, nn::AttentionReport* report = nullptr) const {
-    const Tensor x = keys(key_ids) + values(value_ids);
-    const Tensor y = x + W_O(joined_heads(attention(query(x), heads(W_K(ln_1(x))), heads(W_V(ln_1(x))), {}, report)));
+    const Tensor x = keys(key_ids) + values(value_ids), asked = questions(x), normal = ln_1(x);
+    const Tensor o = attention(heads(W_Q(questions(normal))), heads(W_K(normal)), heads(W_V(normal)), {}, report);
+    const Tensor y = asked + W_O(joined_heads(o));
     const Tensor z = y + W_2(gelu(W_1(ln_2(y))));
     return out(ln_f(z));
   }
 
-  // q of each token, (B, heads, N, d_k)
-  Tensor query(const Tensor& x) const { return heads(W_Q(ln_1(x))); }
+  // q of each question, (B, heads, questions, d_k)
+  Tensor query(const Tensor& key_ids, const Tensor& value_ids) const {
+    return heads(W_Q(questions(ln_1(keys(key_ids) + values(value_ids)))));
+  }
 
   nn::Embedding keys, values;
   nn::LayerNorm ln_1, ln_2, ln_f;
@@ -69,6 +73,7 @@ class Model : public nn::Module {
  private:
   static constexpr nn::Linear::Settings kLinear{.bias = false, .init = nn::Init::lecun_normal};
 
+  static Tensor questions(const Tensor& x) { return nn::slice(x, 1, kPairs, kLength); }
   Tensor heads(const Tensor& x) const {
     return nn::transpose(nn::reshape(x, {x.size(0), x.size(1), kHeads, d_k_}), 1, 2);
   }
@@ -80,7 +85,8 @@ class Model : public nn::Module {
 };
 
 struct Batch {
-  Tensor keys, values, labels;        // i64 (B, N)
+  Tensor keys, values;                // i64 (B, N)
+  Tensor labels;                      // i64 (B, questions)
   std::vector<std::int64_t> answers;  // (B, questions): the pair's position
 };
 
@@ -96,7 +102,6 @@ Batch draw(nn::Random& random, std::int64_t sequences) {
     for (std::int64_t i = 0; i < kPairs; ++i) {
       keys.push_back(deck[static_cast<std::size_t>(i)]);
       values.push_back(random.below(kValues));
-      labels.push_back(nn::kIgnored);
     }
     for (std::int64_t i = 0; i < kQuestions; ++i) {
       const std::int64_t asked = random.below(kPairs);
@@ -107,34 +112,28 @@ Batch draw(nn::Random& random, std::int64_t sequences) {
     }
   }
   const nn::Shape shape{sequences, kLength};
-  return {Tensor::of(shape, keys), Tensor::of(shape, values), Tensor::of(shape, labels), std::move(answers)};
+  return {Tensor::of(shape, keys), Tensor::of(shape, values), Tensor::of({sequences, kQuestions}, labels),
+          std::move(answers)};
 }
 
-// The mean of f over the rows of (B, H, N) with a question.
+// The mean of f over rows.
 template <class F>
-double over_questions(const Tensor& rows, F f) {
+double mean_of(const Tensor& rows, F f) {
   const std::vector<double> all = rows.values();
   double sum = 0;
-  std::int64_t count = 0;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    if (static_cast<std::int64_t>(i) % kLength < kPairs) continue;
-    sum += f(all[i]);
-    ++count;
-  }
-  return sum / static_cast<double>(count);
+  for (const double x : all) sum += f(x);
+  return sum / static_cast<double>(all.size());
 }
 
 double accuracy(const Tensor& logits, const Tensor& labels) {
   const auto scores = logits.data<float>();
   const auto wanted = labels.data<std::int64_t>();
-  double right = 0, asked = 0;
+  double right = 0;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
-    if (wanted[i] == nn::kIgnored) continue;
     const auto row = scores.subspan(i * kValues, kValues);
     right += std::max_element(row.begin(), row.end()) - row.begin() == wanted[i] ? 1 : 0;
-    ++asked;
   }
-  return right / asked;
+  return right / static_cast<double>(wanted.size());
 }
 
 double gradient_norm(const nn::Linear& layer) { return norm(layer.weight.grad().values()); }
@@ -147,10 +146,10 @@ Snapshot examine(const Model& model, const Batch& batch) {
   Snapshot s;
   s.loss = nn::cross_entropy(logits, batch.labels).item();
   s.accuracy = accuracy(logits, batch.labels);
-  s.max_weight = over_questions(report.max_weight, same);
-  s.saturated = over_questions(report.max_weight, [](double p) { return p > 0.99 ? 1.0 : 0.0; });
-  s.entropy = over_questions(report.entropy, same);
-  s.logit_var = over_questions(report.logit_var, same);
+  s.max_weight = mean_of(report.max_weight, same);
+  s.saturated = mean_of(report.max_weight, [](double p) { return p > 0.99 ? 1.0 : 0.0; });
+  s.entropy = mean_of(report.entropy, same);
+  s.logit_var = mean_of(report.logit_var, same);
   return s;
 }
 
@@ -161,13 +160,9 @@ std::vector<double> sharpness(const Model& model, const Batch& batch, std::int64
   if (const auto* learned = dynamic_cast<const nn::TemperatureScore*>(&model.attention.score())) {
     for (const double tau : learned->tau.values()) found.push_back(std::sqrt(static_cast<double>(d_k)) / tau);
   } else if (const auto* by_query = dynamic_cast<const nn::QueryScaleScore*>(&model.attention.score())) {
-    const Tensor q = model.query(model.keys(batch.keys) + model.values(batch.values));
-    const Tensor scale = (*by_query)(q, q).scale_tensor;  // (B, heads, N)
-    const std::vector<double> all = scale.values();
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      if (static_cast<std::int64_t>(i) % kLength >= kPairs)
-        found.push_back(all[i] * std::sqrt(static_cast<double>(d_k)));
-    }
+    const Tensor q = model.query(batch.keys, batch.values);
+    const Tensor scale = (*by_query)(q, q).scale_tensor;  // (B, heads, questions)
+    for (const double x : scale.values()) found.push_back(x * std::sqrt(static_cast<double>(d_k)));
   }
   return found;
 }
@@ -178,11 +173,11 @@ std::vector<Matrix> patterns(const Model& model, const Batch& batch) {
   nn::AttentionReport report;
   report.with_weights = true;
   model(batch.keys, batch.values, &report);
-  const std::vector<double> all = report.weights.values();  // (B, heads, N, N)
+  const std::vector<double> all = report.weights.values();  // (B, heads, questions, N)
   std::vector<Matrix> heads;
   for (std::int64_t h = 0; h < kHeads; ++h) {
     Matrix& weights = heads.emplace_back(kQuestions, kLength);
-    std::copy_n(all.begin() + (h * kLength + kPairs) * kLength, kQuestions * kLength, weights.values.begin());
+    std::copy_n(all.begin() + h * kQuestions * kLength, kQuestions * kLength, weights.values.begin());
   }
   return heads;
 }

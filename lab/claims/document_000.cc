@@ -11,12 +11,12 @@ using namespace criteria;
 
 namespace {
 
-const std::vector<int> kKeys = {4, 16, 64, 256, 1024};
+const std::vector<int> kKeyCounts = {4, 16, 64, 256, 1024};
 
 // Share of rows with a weight above 0.99, unscaled, d_k = 64, by number of keys.
 Judgement one_hot(Evidence& evidence) {
   std::vector<Tested> cases;
-  for (const int n : kKeys) {
+  for (const int n : kKeyCounts) {
     const auto& m = evidence(fmt::format("saturation.raw.d64.n{}.share", n));
     cases.push_back({fmt::format("{}", n), percent(m.value) + " of rows", at_least(m, kOneHot)});
   }
@@ -59,7 +59,7 @@ std::vector<Claim> claims_000() {
       {"000-largest-logit", "saturation", "At d_k = 64 the largest logit of a row is about √64.", "8",
        [](Evidence& e) {
          std::vector<Tested> cases;
-         for (const int n : kKeys) {
+         for (const int n : kKeyCounts) {
            const auto& m = e(fmt::format("saturation.max_logit.d64.n{}", n));
            cases.push_back({fmt::format("{}", n), number_text(m.value), agrees(m, 8, kAbout)});
          }
@@ -92,7 +92,7 @@ std::vector<Claim> claims_000() {
       {"000-min", "saturation", "Unscaled at d_k = 64, attn.max(axis=-1).min() is above 0.99.", "> 0.99",
        [](Evidence& e) {
          std::vector<Tested> cases;
-         for (const int n : kKeys) {
+         for (const int n : kKeyCounts) {
            const auto& m = e(fmt::format("saturation.raw.d64.n{}.min", n));
            cases.push_back({fmt::format("{}", n), number_text(m.value), at_least(m, 0.99)});
          }
@@ -106,7 +106,7 @@ std::vector<Claim> claims_000() {
        "sharper, not one-hot",
        [](Evidence& e) {
          std::vector<Tested> cases;
-         for (const int n : kKeys) {
+         for (const int n : kKeyCounts) {
            const auto &raw = e(fmt::format("saturation.raw.d4.n{}.mean", n)),
                       &scaled = e(fmt::format("saturation.scaled.d4.n{}.mean", n)),
                       &share = e(fmt::format("saturation.raw.d4.n{}.share", n));
@@ -130,7 +130,7 @@ std::vector<Claim> claims_000() {
        "not one-hot at 8, one-hot at 64",
        [](Evidence& e) {
          std::vector<Tested> cases;
-         for (const int n : kKeys) {
+         for (const int n : kKeyCounts) {
            const auto &small = e(fmt::format("saturation.raw.d8.n{}.share", n)),
                       &large = e(fmt::format("saturation.raw.d64.n{}.share", n));
            cases.push_back({fmt::format("{}", n),

@@ -53,7 +53,7 @@ void gemm_part(const Gemm<T>& g, const GemmMatrices<T>& x, bool by_rows, std::in
     part.c += begin;
     if (row != nullptr) row += begin;
   }
-  if (row != nullptr || g.k == 0) {
+  if (row != nullptr || (g.k == 0 && !g.add)) {
     for (std::int64_t i = 0; i < m; ++i) {
       if (row != nullptr)
         std::copy(row, row + n, part.c + i * g.ldc);
@@ -61,7 +61,7 @@ void gemm_part(const Gemm<T>& g, const GemmMatrices<T>& x, bool by_rows, std::in
         std::fill(part.c + i * g.ldc, part.c + i * g.ldc + n, T(0));
     }
   }
-  if (g.k > 0) blas(g, part, static_cast<int>(m), static_cast<int>(n), row != nullptr ? T(1) : T(0));
+  if (g.k > 0) blas(g, part, static_cast<int>(m), static_cast<int>(n), row != nullptr || g.add ? T(1) : T(0));
 }
 
 template void gemm_part(const Gemm<float>&, const GemmMatrices<float>&, bool, std::int64_t, std::int64_t);

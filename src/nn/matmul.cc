@@ -90,6 +90,24 @@ Tensor product(const Tensor& a, const Tensor& b) {
   return y;
 }
 
+// The gradient of a weight (out, in): dyᵀ·x of dy (rows, out) and x (rows, in). A weight that is used more than once,
+// as at each step of a recurrence, gets it added to what it has: then the result is not given.
+Tensor weight_gradient(const Tensor& dy, const Tensor& x, const Tensor& sum) {
+  if (!sum.given() || !is_own(sum)) return product(transpose(dy, 0, 1), x);
+  dispatch(x.dtype(), [&]<class T>(T) {
+    const Gemm<T> g{.m = dy.size(1),
+                    .n = x.size(1),
+                    .k = x.size(0),
+                    .transpose_a = true,
+                    .lda = std::max<std::int64_t>(dy.size(1), 1),
+                    .ldb = std::max<std::int64_t>(x.size(1), 1),
+                    .ldc = std::max<std::int64_t>(x.size(1), 1),
+                    .add = true};
+    gemm(g, 1, [&](std::int64_t) { return GemmMatrices<T>{data_of<T>(dy), data_of<T>(x), data_of<T>(sum)}; });
+  });
+  return {};
+}
+
 // Sums of the columns of x (rows, n), in blocks of rows and then over the blocks.
 template <class T>
 void column_sums(const T* x, std::int64_t rows, std::int64_t n, T* y) {
@@ -159,11 +177,12 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias) {
          });
   });
   const bool needs_x = input.requires_grad(), needs_w = weight.requires_grad(), needs_b = bias.requires_grad();
+  const std::shared_ptr<Node> weight_node = weight.impl()->node;
   return record("linear", y, {input, weight, bias}, [=](const Tensor& gradient) -> std::vector<Tensor> {
     const Tensor dy = reshape(dense(gradient), {rows, out});
     Tensor dx, dw, db;
     if (needs_x) dx = reshape(product(dy, w), x.shape());
-    if (needs_w) dw = product(transpose(dy, 0, 1), reshape(x, {rows, in}));
+    if (needs_w) dw = weight_gradient(dy, reshape(x, {rows, in}), weight_node->grad);
     if (needs_b) {
       db = empty({out}, dy.dtype());
       dispatch(dy.dtype(), [&]<class T>(T) { column_sums(data_of<T>(dy), rows, out, data_of<T>(db)); });

@@ -15,11 +15,6 @@ std::atomic<std::uint64_t> next_order = 1;
 
 std::shared_ptr<Node> node_of(const Tensor& x) { return x.given() ? x.impl()->node : nullptr; }
 
-// Whether nothing else shares the memory of `grad`, and no element of it repeats.
-bool is_own(const Tensor& grad) {
-  return grad.impl().use_count() == 1 && grad.impl()->storage.use_count() == 1 && grad.dense();
-}
-
 // Adds `more` to a gradient, in place if nothing else sees it.
 void accumulate(Tensor& grad, const Tensor& more) {
   if (!grad.given()) {
@@ -74,6 +69,10 @@ void run(Node& node) {
 }
 
 }  // namespace
+
+bool is_own(const Tensor& grad) {
+  return grad.impl().use_count() == 1 && grad.impl()->storage.use_count() == 1 && grad.dense();
+}
 
 // A tape can be long (a recurrent network over a long sequence), too long to be freed by recursion.
 Node::~Node() {

@@ -89,6 +89,9 @@ bool on_tape(std::initializer_list<Tensor> inputs);
 Tensor record(const char* operation, Tensor y, const std::vector<Tensor>& inputs, Backward backward);
 Tensor record_into(const char* operation, Tensor y, const Tensor& input, BackwardInto into);
 
+// Whether nothing else shares the memory of `grad`, and no element of it repeats: it can be added to in place.
+bool is_own(const Tensor& grad);
+
 // x += y, for an x off the tape without repeats and a y that broadcasts to it.
 void add_in_place(const Tensor& x, const Tensor& y);
 

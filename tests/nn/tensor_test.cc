@@ -96,6 +96,21 @@ TEST(Tape, GradientsAddUpUntilTheyAreZeroed) {
   EXPECT_FALSE(w.grad().given());
 }
 
+TEST(Tape, AWeightUsedSeveralTimesGetsTheSumOfItsGradients) {
+  const Tensor w = Tensor::of<float>({2, 3}, {1, 2, 3, 4, 5, 6}).require_grad();
+  const auto uses = [&] {  // rows (1, 10, 100), doubled at each use
+    Tensor y = Tensor::zeros({1, 2});
+    for (const float x : {1.f, 2.f, 4.f}) y = y + linear(Tensor::of<float>({1, 3}, {x, 10 * x, 100 * x}), w, Tensor());
+    return sum(y);
+  };
+  uses().backward();
+  EXPECT_THAT(w.grad().values(), ElementsAre(7, 70, 700, 7, 70, 700));
+  const Tensor first = w.grad();
+  uses().backward();
+  EXPECT_THAT(w.grad().values(), ElementsAre(14, 140, 1400, 14, 140, 1400));
+  EXPECT_THAT(first.values(), ElementsAre(7, 70, 700, 7, 70, 700)) << "a gradient that somebody holds must not change";
+}
+
 TEST(Tape, GradientsOfLeavesAreDense) {
   const Tensor w = Tensor::full({2, 3}, 3.0).require_grad();
   sum(w).backward();
