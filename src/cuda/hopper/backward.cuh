@@ -83,7 +83,8 @@ class DqSender {
         const std::int64_t head = std::int64_t{tile.batch} * a_.call.forward.q_heads + tile.head * group + g;
         const std::int64_t slots = head * a_.cut.query_slots + tile.slot;
         for (int m = tile.block_end - 1; m >= tile.block_begin; --m, ++step) {
-          if ((step & 1) == buffer_) send(slots + m, tile.block - first_key_block(tile, a_.window, a_.cut, m));
+          if ((step & 1) != buffer_) continue;
+          send(slots + m, tile.block - first_key_block(tile, a_.window, S::rows, S::keys, m));
         }
       }
     }

@@ -49,15 +49,16 @@ struct Slot {
   std::int64_t at;
   int turn;
 };
+template <class S>
 KEEL_DEVICE Slot slot_of(const BackwardArguments& a, const KeyTile& tile, int g, int m) {
   const Call& f = a.call.forward;
   const std::int64_t head = tile.batch * f.q_heads + tile.head * f.group + g;
-  return {head * a.cut.query_slots + tile.slot + m, tile.block - first_key_block(tile, a.window, a.cut, m)};
+  return {head * a.cut.query_slots + tile.slot + m, tile.block - first_key_block(tile, a.window, S::rows, S::keys, m)};
 }
 
 // Two warps give the warpgroups their turns, for every other block of rows each: what one adds reaches memory while the
 // other waits for the next turn.
-template <class Shared>
+template <class S, class Shared>
 KEEL_DEVICE void order_dq(Shared& shared, const BackwardArguments& a) {
   using namespace ptx;
   using B = WideBarriers;
@@ -72,7 +73,7 @@ KEEL_DEVICE void order_dq(Shared& shared, const BackwardArguments& a) {
     for (int g = 0; g < static_cast<int>(a.call.forward.group); ++g) {
       for (int m = tile.block_end - 1; m >= tile.block_begin; --m, ++step) {
         if ((step & 1) != parity) continue;
-        const Slot slot = slot_of(a, tile, g, m);
+        const Slot slot = slot_of<S>(a, tile, g, m);
         if (slot.turn > 0) {
           while (!may_add(a.ordered, load_flag(a.turn + slot.at), slot.turn)) {
           }
@@ -132,11 +133,12 @@ class WideGroup {
       scale_log2_ = scale * 1.4426950408889634f;
 #pragma unroll
       for (int i = 0; i < S::d / 2; ++i) sum_[i] = 0;
+      g_ = 0;
       int m = end_ - 1;
 #pragma unroll 1
       for (; step_ < last; ++step_) {
         block(m);
-        m = m == begin_ ? end_ - 1 : m - 1;
+        if (--m < begin_) ++g_, m = end_ - 1;
       }
       if (kFirst && last > first_) finish_dq();
       sync(kFirst ? B::kFirst : B::kSecond, 128);
@@ -158,11 +160,16 @@ class WideGroup {
   KEEL_DEVICE void block(int m) {
     using namespace ptx;
     LoadBarriers& loads = shared_.loads;
-    const int stage = step_ & 1, phase = (step_ >> 1) & 1;
+    const int stage = same(step_ & 1), phase = (step_ >> 1) & 1;
     float s[S::rows / 2];
     std::uint32_t x[S::rows / 4];
     wait(shared_address(kFirst ? &loads.q_full[stage] : &loads.do_full[stage]), phase);
     begin_scores(s, stage);
+    if (!kFirst) {
+      find_slot(g_, m);
+    } else if (step_ > first_) {
+      find_slot(m + 1 < end_ ? g_ : g_ - 1, m + 1 < end_ ? m + 1 : begin_);
+    }
     wait_products<0>();
     hold(s);
     if constexpr (kFirst) {
@@ -181,21 +188,19 @@ class WideGroup {
         pack_all<Element>(s, x);
       }
     }
-    const int dq_step = kFirst ? step_ - 1 : step_;
-    begin_dq(dq_step, 0);
+    const int dq_stage = kFirst ? stage ^ 1 : stage;
+    const bool has_dq = !kFirst || step_ > first_;
+    begin_dq(dq_stage, 0);
     add_up(x, stage);
     wait_products<1>();
     hold(dq_);
-    if (dq_step >= first_) {
-      begin_slot(dq_step);
-      put_dq(0);
-    }
-    if constexpr (kParts == 2) begin_dq(dq_step, 1);
+    if (has_dq) put_dq(dq_stage, 0);
+    if constexpr (kParts == 2) begin_dq(dq_stage, 1);
     wait_products<0>();
     hold(dq_);
     hold(sum_);
     release(kFirst ? loads.do_empty[stage] : loads.q_empty[stage]);
-    if (kParts == 2 && dq_step >= first_) put_dq(1);
+    if (kParts == 2 && has_dq) put_dq(dq_stage, 1);
   }
 
   // p, for both warpgroups
@@ -277,8 +282,7 @@ class WideGroup {
   }
 
   KEEL_DEVICE Pairs pairs(int m) const {
-    const int head = tile_->head * static_cast<int>(a_.call.forward.group) + (step_ - first_) / (end_ - begin_);
-    return {head, tile_->first_key + key_, m * S::rows};
+    return {tile_->head * static_cast<int>(a_.call.forward.group) + g_, tile_->first_key + key_, m * S::rows};
   }
 
   // k by q, or v by do
@@ -320,56 +324,58 @@ class WideGroup {
   }
 
   // A part of the warpgroup's columns of a block's dq.
-  KEEL_DEVICE void begin_dq(int step, int part) {
+  KEEL_DEVICE void begin_dq(int stage, int part) {
     using namespace ptx;
     begin_products();
     hold(dq_);
 #pragma unroll
     for (int c = 0; c < S::keys / 16; ++c) {
-      ColumnsByColumns<Element, kPart>::run(dq_, ds_ + (step & 1) * further(kDs) + further(c * 2048),
+      ColumnsByColumns<Element, kPart>::run(dq_, ds_ + stage * further(kDs) + further(c * 2048),
                                             k_columns_ + part * further(kPanel) + further(c * 2048), c > 0);
     }
     commit_products();
     hold(dq_);
   }
 
-  // Waits for the turn to add to a block's dq.
-  KEEL_DEVICE void begin_slot(int step) {
-    const int length = end_ - begin_, at = step - first_;
-    const Slot slot = slot_of(a_, *tile_, at / length, end_ - 1 - at % length);
-    to_ = a_.dq + slot.at * (S::rows * a_.call.forward.d_k);
+  // Finds the place of a block's dq.
+  KEEL_DEVICE void find_slot(int g, int m) {
+    const Slot slot = slot_of<S>(a_, *tile_, g, m);
+    to_ = a_.dq + slot.at * (S::rows * a_.call.forward.d_k) + thread_ * 4;
     stores_ = slot.turn == 0;
-    barrier_ = 2 * (step & 1) + (kFirst ? 0 : 1);
-    ptx::sync(B::kTurn + barrier_, 160);
   }
 
-  KEEL_DEVICE void put_dq(int part) {
+  // Adds a part there, the first when it is the warpgroup's turn.
+  KEEL_DEVICE void put_dq(int stage, int part) {
+    const int barrier = 2 * stage + (kFirst ? 0 : 1);
+    if (part == 0) ptx::sync(B::kTurn + barrier, 160);
     const int first = (kFirst ? 0 : S::d / 2) + part * kPart, d = static_cast<int>(a_.call.forward.d_k);
+    const auto for_each_four = [&](auto&& put) {
 #pragma unroll
-    for (int i = 0; i < kPart / 8; ++i) {
-      if (first + 8 * i >= d) continue;
-      float* const four = to_ + (first / 8 + i) * 512 + thread_ * 4;
-      const float4 x = make_float4(dq_[4 * i], dq_[4 * i + 1], dq_[4 * i + 2], dq_[4 * i + 3]);
-      if (stores_) {
-        *reinterpret_cast<float4*>(four) = x;
-      } else {
-        ptx::add_4(four, x);
+      for (int i = 0; i < kPart / 8; ++i) {
+        if (first + 8 * i >= d) continue;
+        put(to_ + (first / 8 + i) * 512, make_float4(dq_[4 * i], dq_[4 * i + 1], dq_[4 * i + 2], dq_[4 * i + 3]));
       }
+    };
+    if (stores_) {
+      for_each_four([](float* to, const float4& x) { *reinterpret_cast<float4*>(to) = x; });
+    } else {
+      for_each_four([](float* to, const float4& x) { ptx::add_4(to, x); });
     }
-    if (part == kParts - 1) ptx::signal(B::kAdded + barrier_, 160);
+    if (part == kParts - 1) ptx::signal(B::kAdded + barrier, 160);
   }
 
   // The task's last block, in the first warpgroup.
   KEEL_DEVICE void finish_dq() {
     using namespace ptx;
-    sync(B::kGradientsFull + ((step_ - 1) & 1), 256);
+    const int stage = same((step_ - 1) & 1);
+    sync(B::kGradientsFull + stage, 256);
+    find_slot(g_ - 1, begin_);
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
-      begin_dq(step_ - 1, part);
+      begin_dq(stage, part);
       wait_products<0>();
       hold(dq_);
-      if (part == 0) begin_slot(step_ - 1);
-      put_dq(part);
+      put_dq(stage, part);
     }
   }
 
@@ -382,10 +388,10 @@ class WideGroup {
   const KeyTile* tile_ = nullptr;
   int begin_ = 0, end_ = 0, full_begin_ = 0, full_end_ = 0;  // blocks of rows
   int step_ = 0, first_ = 0;                                 // blocks done, of all heads and tasks; the task's first
+  int g_ = 0;                                                // the query head, of those that share the keys
   float scale_log2_ = 0;
   float kept_ = 1;  // dropout's factor
   float* to_ = nullptr;
-  int barrier_ = 0;      // of the turn, and of what is added
   bool stores_ = false;  // there, instead of adding
   float sum_[S::d / 2];  // dv, or dk
   float dq_[kPart / 2];
@@ -406,7 +412,7 @@ __global__ void __launch_bounds__(384, 1)
     give_registers<24>();
     if (threadIdx.x == 0) load_tasks<S>(shared, maps, a);
     const int warp = threadIdx.x / 32;
-    if (warp == 1 || warp == 2) order_dq(shared, a);
+    if (warp == 1 || warp == 2) order_dq<S>(shared, a);
   } else {
     take_registers<240>();
     if (group == 1) {

@@ -90,8 +90,11 @@ constexpr Keys rows_of(const KeyTile& tile, const Window& window, int j) {
 }
 
 // The first block of keys that block m of the rows adds to its dq.
+constexpr int first_key_block(const KeyTile& tile, const Window& window, int query_block, int key_block, int m) {
+  return std::max(m * query_block + tile.diagonal - window.left, 0) / key_block;
+}
 constexpr int first_key_block(const KeyTile& tile, const Window& window, const BackwardCut& cut, int m) {
-  return std::max(m * cut.query_block + tile.diagonal - window.left, 0) / cut.key_block;
+  return first_key_block(tile, window, cut.query_block, cut.key_block, m);
 }
 
 constexpr KeyTile make_key_tile(const Sequences& s, const BackwardCut& cut, const BlockIndex& index) {
