@@ -130,6 +130,10 @@ struct Options {
   // waiting for it.
   void* stream = nullptr;
   Order order = Order::fixed;
+
+  // f32 on a CPU with AMX: the forward pass multiplies in f32 alone. By default each float is a sum of three bf16
+  // there, whose products the unit adds up in f32; that is faster, and errors are those of f32. No effect elsewhere.
+  bool exact_products = false;
 };
 
 // Per (batch entry, query head), over the rows that see at least one key.

@@ -115,7 +115,8 @@ typedef struct keel_options {
   keel_view relative_bias;           /* (H_q, 2R + 1) */
   const keel_block_mask* block_mask; /* NULL: none */
   keel_view k_starts;                /* list */
-  int64_t order; /* on a CUDA device: 0: dq has the same bits every time; 1: added up in any order */
+  int64_t order;          /* on a CUDA device: 0: dq has the same bits every time; 1: added up in any order */
+  int64_t exact_products; /* f32 on a CPU with AMX: not 0: products in f32 alone, not in three parts of bf16 */
 } keel_options;
 
 typedef struct keel_head_statistics {

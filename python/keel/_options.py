@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypedDict, TypeVar
 @dataclass(frozen=True)
 class Option:
     """kind       "tensor", "block mask", "number", "number or tensor", "causal", "window", "origin", "integers",
-               "seed", "threads" or "stream"
+               "flag", "seed", "threads" or "stream"
     gradient   the name of the gradient with respect to it
     default    what is meant where it is left out
     """
@@ -44,6 +44,7 @@ class Options(TypedDict, total=False):
     k_starts: Annotated[Any, Option("integers")]
     q_offsets: Annotated[Any, Option("integers")]
     k_offsets: Annotated[Any, Option("integers")]
+    exact_products: Annotated[bool, Option("flag", default=False)]
 
 
 class JaxOptions(Options, total=False):

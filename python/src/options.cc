@@ -196,6 +196,11 @@ void read_threads(Arguments& arguments, const char* name, nb::handle object, Opt
   options.threads = static_cast<int>(threads);
 }
 
+void read_exact_products(Arguments& arguments, const char* name, nb::handle object, Options& options) {
+  if (!PyBool_Check(object.ptr())) arguments.place(name).type_error("expected True or False, got " + text_of(object));
+  options.exact_products = object.ptr() == Py_True;
+}
+
 // A cudaStream_t: its number, or an object that knows it.
 std::optional<void*> read_stream(Place place, nb::handle object) {
   if (object.is_none()) return {};
@@ -272,6 +277,7 @@ constexpr Row<Options> kOptions[] = {
     {"k_starts", list_into<&Options::k_starts>},
     {"q_offsets", list_into<&Options::q_offsets>},
     {"k_offsets", list_into<&Options::k_offsets>},
+    {"exact_products", read_exact_products},
     {"threads", read_threads},
     {"stream", [](Arguments&, const char*, nb::handle, Options&) {}},  // read before the arrays
 };

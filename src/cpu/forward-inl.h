@@ -25,6 +25,7 @@
 
 #include "cpu/dropout-inl.h"
 #include "cpu/epilogue-inl.h"
+#include "cpu/flush.h"
 #include "cpu/forward.h"
 #include "cpu/gemm-inl.h"
 #include "cpu/key_sums-inl.h"
@@ -137,6 +138,7 @@ class ForwardTaskRunner {
   HWY_INLINE bool JoinStrip(const Strip& strip, Range block, std::int64_t first, bool late, typename P::Queue& queue,
                             const States<T>& states) {
     constexpr std::int64_t kRows = std::min<std::int64_t>(P::kStripRows, 16);
+    const FlushToZero weights_without_denormals;
     const Range computed = scores_.Computed(strip);
     queue.Expect(strip.rows * (hwy::DivCeil(computed.end - computed.begin, 4 * scratch_.lanes) + 1));
     bool masked = false;
@@ -150,7 +152,7 @@ class ForwardTaskRunner {
       // The maximum has latency: all rows first that the first-level cache has room for.
       for (std::int64_t x = 0; x < rows; ++x, ++place) {
         T* const s = scores_of_rows + x * scratch_.lds;
-        scale[x] = late ? scratch_.scale[r + x] : T{1};
+        scale[x] = late ? scratch_.late_scale[r + x] : T{1};
         if (late && !(scale[x] > 0 && scale[x] < static_cast<T>(INFINITY))) {  // the largest must stay so
           scores_.ScaleRow(r + x, computed, s, s);
           scale[x] = 1;

@@ -22,6 +22,8 @@ constexpr std::int64_t kMinRows = 96;        // below that packing shows
 constexpr std::int64_t kUnitPackRows = 48;   // rows of a matrix unit that take as long as packing the keys
 constexpr std::int64_t kTasksPerThread = 4;  // enough for uneven tasks to even out
 constexpr std::int64_t kStreamedRows = 6;    // up to so many, k and v are read in place
+constexpr std::int64_t kSplitRows = 64;      // of f32, from which on three parts of bf16 are faster,
+constexpr std::int64_t kSplitSizes = 96;     // and of d_k + d_v
 constexpr double kWakeFlops = 2e6;           // waking another thread costs about as much as this many,
 constexpr double kCallFlops = 1.5e5;  // and calling a team, which waits awake for a while, as this many per thread
 constexpr std::int64_t kKeyBlock = 512;
@@ -117,20 +119,31 @@ std::int64_t choose_target(const Planning& planning, const Because& because) {
   return target;
 }
 
-// bf16 is multiplied as it is if the machine has a unit that is faster than widening it. A forced target widens. For so
-// few rows that k and v are read once, tiles would have to pack them first: 0.44 of the read bandwidth, widening 0.83.
-const UnitKernels* choose_unit(DType dtype, const Planning& planning, std::int64_t rows, const Because& because) {
-  if (dtype != DType::bf16) return nullptr;
+// bf16 is multiplied as it is if the machine has a unit that is faster than widening it, f32 in parts on AMX unless the
+// caller wants every product exact. A forced target does neither. For so few rows that k and v are read once, tiles
+// would have to pack them first: for bf16 0.44 of the read bandwidth, widening 0.83.
+const UnitKernels* choose_unit(const Problem& p, const Planning& planning, std::int64_t rows, const Because& because) {
+  const bool splits = p.dtype == DType::f32;
+  if (p.dtype != DType::bf16 && !splits) return nullptr;
+  if (splits && p.options.exact_products) {
+    because("no products by a matrix unit: exact products were requested");
+    return nullptr;
+  }
   const UnitKernels* unit = nullptr;
   const std::optional<MatrixUnit> own = planning.resources.machine->bf16_unit;
   if (planning.forced.unit) {
     unit = *planning.forced.unit;
+    if (unit != nullptr && unit->dtype != p.dtype) unit = nullptr;
   } else if (own == MatrixUnit::amx && rows <= kStreamedRows) {
     because("no products by amx: ", rows, " rows per head group, which read k and v in place");
-  } else if (own && planning.forced.target == 0) {
+  } else if (own && planning.forced.target == 0 && !splits) {
     unit = &unit_kernels(*own);
+  } else if (own == MatrixUnit::amx && planning.forced.target == 0) {
+    if (rows >= kSplitRows && p.d_k + p.d_v >= kSplitSizes) unit = &split_kernels();
   }
-  if (unit != nullptr) because("products by ", unit->name, ": bf16 in pairs, sums in f32");
+  if (unit != nullptr) {
+    because("products by ", unit->name, splits ? ": f32 in three parts of bf16" : ": bf16 in pairs", ", sums in f32");
+  }
   return unit;
 }
 
@@ -149,7 +162,7 @@ int choose_threads(const Problem& p, const Planning& planning, double flops, con
 
 // Bytes per element of k and v in a kernel's scratch memory.
 std::int64_t item_of(const Problem& p, const UnitKernels* unit) {
-  return size_of(unit != nullptr ? p.dtype : accumulation_dtype(p.dtype));
+  return unit != nullptr ? unit->item : size_of(accumulation_dtype(p.dtype));
 }
 std::int64_t granule_of(const UnitKernels* unit) { return unit != nullptr ? unit->row_granule : kRowGranule; }
 
@@ -163,8 +176,10 @@ Tiles choose_tiles(const Problem& p, const Planning& planning, const UnitKernels
   const bool alike = unit != nullptr && threads > 1 && p.options.causal == Causal::none && extent.keys <= kKeyChunk &&
                      extent.rows > 0 && extent.heads > 0;
   Tiles tiles;
-  tiles.key_block = forced.key_block > 0 ? forced.key_block
-                                         : within_tiles(p, choose_key_block((p.d_k + p.d_v) * item, most, machine));
+  const std::int64_t forced_keys =  // split operands have no room for more
+      unit != nullptr && unit->dtype == DType::f32 ? std::min(forced.key_block, most) : forced.key_block;
+  tiles.key_block =
+      forced.key_block > 0 ? forced_keys : within_tiles(p, choose_key_block((p.d_k + p.d_v) * item, most, machine));
   tiles.key_chunk = RoundUp(forced.key_chunk > 0 ? forced.key_chunk : kKeyChunk, tiles.key_block);
   tiles.row_block = forced.row_block > 0 ? RoundUp(forced.row_block, granule_of(unit))
                     : alike              ? choose_unit_rows(extent.rows, extent.heads, granule_of(unit), threads)
@@ -252,7 +267,7 @@ void plan_forward(const Problem& p, const Planning& planning, Plan& plan) {
   if (!part.has_rows) return describe("none", part, 0, plan);  // sizes without memory may overflow
 
   const Extent extent = extent_of(p);
-  part.unit = choose_unit(p.dtype, planning, extent.rows, because);
+  part.unit = choose_unit(p, planning, extent.rows, because);
   part.kernel = part.unit != nullptr    ? part.unit->forward
                 : p.dtype == DType::f64 ? forward_kernel_f64(part.target)
                                         : forward_kernel_f32(part.target);
@@ -332,8 +347,8 @@ void plan_backward(const BackwardProblem& problem, const Planning& planning, Pla
   part.gradients = part.has_rows ? problem.gradients : problem.as_given;
   if (!part.has_rows) return describe("none", part, 0, plan);
   const Extent extent = extent_of(p);
-  if (problem.dout.dtype == DType::bf16) {  // f32 must stay f32
-    part.unit = choose_unit(p.dtype, planning, extent.rows, because);
+  if (p.dtype == DType::bf16 && problem.dout.dtype == DType::bf16) {  // f32 must stay f32
+    part.unit = choose_unit(p, planning, extent.rows, because);
   }
   part.kernel = part.unit != nullptr    ? part.unit->backward
                 : p.dtype == DType::f64 ? backward_kernel_f64(part.target)

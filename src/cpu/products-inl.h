@@ -5,6 +5,7 @@
 //   PairProducts<...>    bf16 as it is, in pairs, sums in f32: the base of those that use a matrix unit
 //   DotProducts          AVX512_BF16, vectors of sums of two products
 //   TileProducts<Tiles>  AMX, tiles of 16 × 16 sums of 32 products (tile_products-inl.h)
+//   SplitProducts<Tiles> the same for f32 in three parts of bf16 (split_products-inl.h)
 #if defined(KEEL_CPU_PRODUCTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KEEL_CPU_PRODUCTS_INL_H_
 #undef KEEL_CPU_PRODUCTS_INL_H_
@@ -46,6 +47,8 @@ struct FmaProducts {
   using Operand = Float;  // of what is multiplied
   using Queue = NoQueue;  // of products that go on beside the softmax
   static constexpr bool kPairs = false;
+  static constexpr bool kSplits = false;                             // operands are in parts, and some are not split
+  static constexpr std::int64_t kScoresFrom = 0;                     // where scores begin in the memory of their row
   static constexpr bool kStreams = true;                             // reads k and v in place for few rows
   static constexpr bool kLateScale = false;                          // leaves scores to be scaled by the softmax
   static constexpr std::int64_t kRowTile = HWY_NAMESPACE::kRowTile;  // rows per product
@@ -88,10 +91,11 @@ struct FmaProducts {
   }
   static constexpr Into kScores = Into::kSet;  // the scale is in q
 
-  // A query, times its factor.
+  // A query, times its factor. Returns whether it can be multiplied.
   template <class S>
-  static HWY_INLINE void LoadQuery(const S* from, std::int64_t stride, std::int64_t d_k, T factor, T* to) {
+  static HWY_INLINE bool LoadQuery(const S* from, std::int64_t stride, std::int64_t d_k, T factor, T* to) {
     LoadRow<T>(from, stride, d_k, factor, to);
+    return true;
   }
   // The layout that the forward pass packs kᵀ and v in, B of so many steps and with rows of so many columns.
   static Layout PackedLayout(std::int64_t, std::int64_t columns) { return {columns}; }
@@ -135,7 +139,8 @@ struct PairProducts {
   using Operand = Pair;
   using Round = Rounding;
   using Queue = NoQueue;
-  static constexpr bool kPairs = true;
+  static constexpr bool kPairs = true, kSplits = false;
+  static constexpr std::int64_t kScoresFrom = 0;
   static constexpr std::int64_t kKeyTile = 64;
   static std::int64_t PanelKeys() { return 64; }
   static std::int64_t ColumnGranule() { return 16; }
@@ -157,8 +162,9 @@ struct PairProducts {
   static constexpr Into kScores = Into::kScale;  // q is as it came, so the scale multiplies the scores
 
   template <class S>
-  static HWY_INLINE void LoadQuery(const S* from, std::int64_t stride, std::int64_t d_k, float, Pair* to) {
+  static HWY_INLINE bool LoadQuery(const S* from, std::int64_t stride, std::int64_t d_k, float, Pair* to) {
     if constexpr (std::is_same_v<S, BFloat16>) LoadPairs(from, stride, d_k, Steps(d_k), to);
+    return true;
   }
   static Layout PackedLayout(std::int64_t steps, std::int64_t columns) {
     return kDepth == 1 ? Layout{columns} : Layout{kLayoutColumns, kLayoutColumns * steps};

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "cpu/apart-inl.h"
 #include "cpu/decode-inl.h"
 #include "cpu/forward.h"
 #include "cpu/gemm-inl.h"
@@ -72,8 +73,13 @@ class ScoreRows {
       RowPlace place = PlaceOf(0);
       for (std::int64_t r = 0; r < rows_; ++r, ++place) {
         scratch_.scale[r] = static_cast<T>(ScaleOf(call_, head_, place.g, place.i) * kLog2E);
-        P::LoadQuery(q + place.g * head_.q.head_stride + place.i * head_.q.row_stride, head_.q.column_stride, call_.d_k,
-                     scratch_.scale[r], scratch_.q + r * scratch_.ldq);
+        const bool usual =
+            P::LoadQuery(q + place.g * head_.q.head_stride + place.i * head_.q.row_stride, head_.q.column_stride,
+                         call_.d_k, scratch_.scale[r], scratch_.q + r * scratch_.ldq);
+        if constexpr (P::kSplits) {
+          scratch_.q_apart[r] = usual ? 0 : 1;
+          scratch_.late_scale[r] = usual ? scratch_.scale[r] : T{1};
+        }
       }
     });
     std::fill(scratch_.q + rows_ * scratch_.ldq, scratch_.q + P::TiledRows(rows_) * scratch_.ldq, Operand{});
@@ -132,6 +138,11 @@ class ScoreRows {
           P::template MultiplyPanel<P::kScores>(scores, columns);
         }
       }
+      if constexpr (P::kSplits) {
+        if (scratch_.packed[panel] > 1 || HasRowsApart(scratch_, strip)) {
+          ScoreApart(call_, head_, scratch_, strip, PlaceOf(r), panel, first, late);
+        }
+      }
     }
     return Computed(strip);
   }
@@ -157,7 +168,13 @@ class ScoreRows {
                                  .ldc = scratch_.lds};
     const std::int64_t columns = RoundUp(strip.needed.end, P::ColumnGranule()) - panels.begin * width;
     if (!queue.Takes(scores, columns)) return false;
-    for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) PackedPanel(panel, first);
+    bool apart = false;
+    for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
+      PackedPanel(panel, first);
+      apart = apart || scratch_.packed[panel] > 1;
+    }
+    if constexpr (P::kSplits) apart = apart || HasRowsApart(scratch_, strip);
+    if (apart) return false;
     queue.template Add<Into::kSet>(scores, columns);
     return true;
   }
@@ -194,8 +211,14 @@ class ScoreRows {
     const std::int64_t width = P::PanelKeys(), j = first + panel * width;
     Operand* const packed = scratch_.k + panel * width * P::Steps(call_.d_k);
     if (scratch_.packed[panel] == 0) {
-      P::PackPanel(call_.dtype, head_.k, j, std::min(width, head_.k_len - j), call_.d_k, scratch_.k_layout, packed);
-      scratch_.packed[panel] = 1;
+      const std::int64_t keys = std::min(width, head_.k_len - j);
+      bool apart = false;
+      if constexpr (P::kSplits) {
+        apart = P::PackPanel(head_.k, j, keys, call_.d_k, scratch_.k_layout, packed, scratch_.k_apart + panel * width);
+      } else {
+        P::PackPanel(call_.dtype, head_.k, j, keys, call_.d_k, scratch_.k_layout, packed);
+      }
+      scratch_.packed[panel] = apart ? 2 : 1;
     }
     return packed;
   }

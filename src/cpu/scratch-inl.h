@@ -96,6 +96,7 @@ struct Scratch {
   std::int64_t ldq, lds, ldv;  // elements per row
   Operand* q;                  // (row_block, ldq), times scale·log₂e unless they are pairs
   T* scale;                    // (row_block) scale·log₂e
+  T* late_scale;               // (row_block) the same where scores are left to be scaled by the softmax
   Operand* q_columns;          // (steps, kRowTile) for few rows
   Operand* k;                  // (key_block / panel, steps, panel), a panel in k_layout
   Operand* v;                  // (steps, ldv), in v_layout
@@ -105,9 +106,13 @@ struct Scratch {
   T *row_s, *row_o;        // one row of each, with what a product reads and writes beside it
   Range *keys, *seen;      // (row_block) what a row sees of all keys; with a block mask, of a block of them
   std::uint8_t* holes;     // (row_block) whether a block mask hides some of `seen`
-  std::uint8_t* packed;    // (panels) which panels of the block hold their keys
+  std::uint8_t* packed;    // (panels) which panels of the block hold their keys; 2 if some of those are not split
   States<T> total, chunk;  // (row_block)
   DenseScratch<T> dense;
+  // If operands are split: which are not, per row of the block and per key, and what ScoreApart() works on.
+  std::uint8_t *q_apart = nullptr, *k_apart = nullptr, *v_apart = nullptr;
+  T *apart_q = nullptr, *apart_k = nullptr, *apart_s = nullptr;
+  std::int64_t apart_ldq = 0;
   std::int64_t bytes = 0;
 
   Scratch(const ForwardCall& call, std::byte* workspace) {
@@ -121,7 +126,7 @@ struct Scratch {
     // Rows a multiple of 4 KiB apart would fall into the same cache sets: one more vector keeps them apart.
     const std::int64_t steps = P::Steps(call.d_k), row = P::TileRows(1);
     ldq = RoundUp(steps, lanes) + lanes;
-    lds = keys_block + lanes;
+    lds = P::kScoresFrom + keys_block + lanes;
     k_layout = P::PackedLayout(steps, panel);
     v_layout = P::PackedLayout(P::Steps(keys_block), ldv);
     const auto take = [&]<class U>(U*& pointer, std::int64_t count) {
@@ -130,6 +135,7 @@ struct Scratch {
     };
     take(q, rows * ldq);
     take(scale, rows);
+    late_scale = scale;
     take(q_columns, kRowTile * steps);
     take(k, keys_block * steps);
     take(v, P::Steps(keys_block) * ldv);
@@ -147,6 +153,18 @@ struct Scratch {
     take(chunk.o, rows * ldv);
     take(dense.bias, keys_block);
     take(dense.mask, keys_block + HWY_MAX_BYTES);
+    if constexpr (P::kSplits) {
+      if (workspace != nullptr) s += P::kScoresFrom;
+      const std::int64_t strip = P::kStripRows + kRowTile;  // what products of kRowTile rows may touch
+      apart_ldq = RoundUp(call.d_k, lanes) + lanes;
+      take(late_scale, rows);
+      take(q_apart, rows);
+      take(k_apart, keys_block);
+      take(v_apart, keys_block);
+      take(apart_q, strip * apart_ldq);
+      take(apart_k, call.d_k * panel);
+      take(apart_s, strip * panel);
+    }
   }
 
   T* ScoresOf(const Strip& strip) const { return s + strip.buffer * P::kStripRows * lds; }

@@ -58,10 +58,11 @@ struct HardwareTiles {
 };
 #endif
 
-template <class Tiles>
-struct TileProducts : PairProducts<typename Tiles::Rounding, 16> {
+// What the kernels that multiply by tiles share, for operands of kParts parts each.
+template <class Tiles, int kParts>
+struct TileMultiply {
+  using Queue = TileQueue<Tiles, kParts>;
   static constexpr bool kStreams = false, kLateScale = true;
-  using Queue = TileQueue<Tiles>;
   static constexpr std::int64_t kTile = 16;
   static constexpr std::int64_t kRowTile = 2 * kTile, kStripRows = kRowTile;
   static int TileRows(std::int64_t rows) { return rows <= kTile ? kTile : kRowTile; }
@@ -90,8 +91,7 @@ struct TileProducts : PairProducts<typename Tiles::Rounding, 16> {
   }
 
  private:
-  // MT × NT tiles of C from column c on: sums in tiles from 0 on, then MT tiles of A, then B, one after the other if
-  // there are not enough.
+  // MT × NT tiles of C from column c on.
   template <int MT, int NT, bool kExtends>
   static HWY_NOINLINE void Block(const TileProduct& x, std::ptrdiff_t c) {
     static_assert(MT * NT <= 4 && (MT == 1 || NT <= 2));
@@ -99,7 +99,7 @@ struct TileProducts : PairProducts<typename Tiles::Rounding, 16> {
       [&]<int... i>(std::integer_sequence<int, i...>) { (f(std::integral_constant<int, i>()), ...); }
       (std::make_integer_sequence<int, MT * NT>());
     };
-    const std::ptrdiff_t lda = x.lda * 4, ldb = x.layout.row * 4, ldc = x.ldc * 4;
+    const std::ptrdiff_t ldc = x.ldc * 4;
     float* const to = x.c + c;
     each([&]<int i>(std::integral_constant<int, i>) {
       if constexpr (kExtends) {
@@ -109,25 +109,24 @@ struct TileProducts : PairProducts<typename Tiles::Rounding, 16> {
       }
     });
     const Pair *a = x.a, *b = x.b + x.layout.At(0, c);
-    for (std::ptrdiff_t step = 0; step < x.k; step += kTile, a += kTile, b += kTile * x.layout.row) {
-      Tiles::template Load<4>(a, lda);
-      if constexpr (MT == 2) Tiles::template Load<5>(a + kTile * x.lda, lda);
-      [&]<int... n>(std::integer_sequence<int, n...>) {
-        (
-            [&] {
-              constexpr int kB = MT == 2 ? 6 + n : 5 + n % 3;
-              Tiles::template Load<kB>(b + n * x.layout.tile, ldb);
-              Tiles::template MultiplyAdd<n, 4, kB>();
-              if constexpr (MT == 2) Tiles::template MultiplyAdd<NT + n, 5, kB>();
-            }(),
-            ...);
-      }
-      (std::make_integer_sequence<int, NT>());
+    constexpr std::ptrdiff_t kDepth = kTile * kParts;
+    for (std::ptrdiff_t step = 0; step < x.k; step += kDepth, a += kDepth, b += kDepth * x.layout.row) {
+      TileStep<Tiles, kParts, MT, NT>(x, a, b);
     }
     each([&]<int i>(std::integral_constant<int, i>) {
       Tiles::template Store<i>(to + i / NT * kTile * x.ldc + i % NT * kTile, ldc);
     });
   }
+};
+
+// bf16 as it is.
+template <class Tiles>
+struct TileProducts : PairProducts<typename Tiles::Rounding, 16>, TileMultiply<Tiles, 1> {
+  using Pairs = PairProducts<typename Tiles::Rounding, 16>;
+  using Multiplies = TileMultiply<Tiles, 1>;
+  using Multiplies::Begin;
+  using Multiplies::End;
+  using typename Multiplies::Queue;
 };
 
 }  // namespace keel::cpu::HWY_NAMESPACE

@@ -16,30 +16,14 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "cpu/gemm-inl.h"
-#include "cpu/pairs-inl.h"
+#include "cpu/tile_step-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-using TileProduct = Product<float, Pair, Pair>;
-
-// Rows of C times alpha, those with an alpha of 1 too if `ones`.
-HWY_INLINE void ScaleRows(const TileProduct& x, std::ptrdiff_t columns, bool ones) {
-  const hn::ScalableTag<float> d;
-  for (int r = 0; r < x.rows; ++r) {
-    if (!ones && x.alpha[r] == 1.0f) continue;
-    const auto alpha = hn::Set(d, x.alpha[r]);
-    float* const row = x.c + r * x.ldc;
-    for (std::ptrdiff_t c = 0; c < columns; c += static_cast<std::ptrdiff_t>(hn::Lanes(d))) {
-      hn::StoreU(hn::Mul(hn::LoadU(d, row + c), alpha), d, row + c);
-    }
-  }
-}
-
-// `Tiles` as in tile_products-inl.h. Sums are those of TileProducts::Multiply(), in the same order.
-template <class Tiles>
+// `Tiles` as in tile_products-inl.h. Sums are those of TileMultiply::Multiply(), in the same order.
+template <class Tiles, int kParts>
 class TileQueue {
  public:
   static constexpr std::int64_t kBuffers = 2;  // strips that have scores or weights at a time
@@ -56,7 +40,7 @@ class TileQueue {
     if constexpr (kInto == Into::kAdd) ScaleRows(x, columns, /*ones=*/false);
     if (at_ == count_) at_ = count_ = 0;
     jobs_[count_++] = {x, columns, kInto == Into::kAdd};
-    left_ += columns / kSquare * (x.k / kTile);
+    left_ += columns / kSquare * (x.k / kDepth);
   }
 
   // Spreads what is in the queue over so many ticks.
@@ -74,7 +58,7 @@ class TileQueue {
   }
 
  private:
-  static constexpr std::ptrdiff_t kTile = 16, kSquare = 2 * kTile;
+  static constexpr std::ptrdiff_t kTile = 16, kSquare = 2 * kTile, kDepth = kTile * kParts;
 
   struct Job {
     TileProduct x;
@@ -82,23 +66,14 @@ class TileQueue {
     bool extends;
   };
 
-  // Tiles 0 to 3 are 2 × 2 of C, 4 and 5 are A, 6 and 7 are B.
   HWY_INLINE void Step() {
     const Job& job = jobs_[at_];
     const TileProduct& x = job.x;
     if (depth_ == 0) Begin(job);
-    const std::ptrdiff_t lda = x.lda * 4, ldb = x.layout.row * 4;
-    Tiles::template Load<4>(a_, lda);
-    Tiles::template Load<5>(a_ + kTile * x.lda, lda);
-    Tiles::template Load<6>(b_, ldb);
-    Tiles::template MultiplyAdd<0, 4, 6>();
-    Tiles::template MultiplyAdd<2, 5, 6>();
-    Tiles::template Load<7>(b_ + x.layout.tile, ldb);
-    Tiles::template MultiplyAdd<1, 4, 7>();
-    Tiles::template MultiplyAdd<3, 5, 7>();
-    a_ += kTile;
-    b_ += kTile * x.layout.row;
-    depth_ += kTile;
+    TileStep<Tiles, kParts, 2, 2>(x, a_, b_);
+    a_ += kDepth;
+    b_ += kDepth * x.layout.row;
+    depth_ += kDepth;
     --left_;
     if (depth_ >= x.k) End(job);
   }

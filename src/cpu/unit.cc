@@ -9,4 +9,9 @@ const UnitKernels& unit_kernels(MatrixUnit unit) {
   return unit == MatrixUnit::amx ? tiles : dot;
 }
 
+const UnitKernels& split_kernels() {
+  static const UnitKernels split = {"amx", 32, 256, forward_kernel_amx_split(), {}, &peak_amx, DType::f32, 6};
+  return split;
+}
+
 }  // namespace keel::cpu

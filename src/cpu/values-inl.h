@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "cpu/apart-inl.h"
 #include "cpu/decode-inl.h"
 #include "cpu/epilogue-inl.h"
 #include "cpu/forward.h"
@@ -62,7 +63,7 @@ class ValueSums {
         checked_ = true;
       }
       if (v != nullptr && (finite_ || !masked)) return Sum(strip, v + block_.keys.begin * scratch_.ldv);
-    } else {
+    } else if constexpr (!P::kSplits) {
       if constexpr (P::kStreams) {
         if (!masked && CanStream() && call_.d_v % 32 == 0) return Stream(strip);
       }
@@ -71,8 +72,11 @@ class ValueSums {
       masked = masked || 2 * steps.begin < strip.needed.begin || 2 * steps.end > strip.needed.end;
     }
     Pack();
+    if constexpr (P::kSplits) {
+      if (!finite_) return SumApart(strip);
+    }
     if (finite_ || !masked) return Sum(strip, scratch_.v);
-    SumCarefully(strip);
+    if constexpr (!P::kSplits) SumCarefully(strip);
   }
 
   // Does what is left in the queue, and writes what came of the strip there.
@@ -101,7 +105,13 @@ class ValueSums {
 
   void Pack() {
     if (packed_) return;
-    finite_ = P::PackValues(call_.dtype, head_.v, block_.keys, block_.first, call_.d_v, scratch_.v_layout, scratch_.v);
+    if constexpr (P::kSplits) {
+      finite_ = !P::PackValues(head_.v, block_.keys, block_.first, call_.d_v, scratch_.v_layout, scratch_.v,
+                               scratch_.v_apart);
+    } else {
+      finite_ =
+          P::PackValues(call_.dtype, head_.v, block_.keys, block_.first, call_.d_v, scratch_.v_layout, scratch_.v);
+    }
     packed_ = true;
   }
 
@@ -253,6 +263,23 @@ class ValueSums {
     queued_ = true;
   }
 
+  // If some of the values are not split: the sums of the others, of Sum(), and then those.
+  void SumApart(const Strip& strip) {
+    if (block_.finishing) FinishRows(strip);
+    ProductOf<P> product = ProductFor(scratch_.ScoresOf(strip), strip.tile[0], scratch_.v);
+    product.rows = static_cast<int>(strip.rows);
+    product.alpha = scratch_.FactorsOf(strip);
+    product.c = block_.states.o + strip.r * scratch_.ldv;
+    product.ldc = scratch_.ldv;
+    if (block_.finishing) {
+      P::template Multiply<Into::kSet>(product, scratch_.ldv);
+    } else {
+      P::template Multiply<Into::kAdd>(product, scratch_.ldv);
+    }
+    AddApart(call_, head_, scratch_, strip, PlaceOf(strip.r), block_.keys, block_.first, product.c);
+    if (block_.finishing) WriteTile(strip, 0, product, product.alpha);
+  }
+
   // If the packed v holds Inf or NaN: row by row, with 0 for the values that masks hide from it, since 0·Inf is not 0.
   // The same sums in the same order as Sum().
   void SumCarefully(const Strip& strip) {
@@ -292,7 +319,7 @@ class ValueSums {
   typename P::Queue& queue_;
   const Range steps_;                      // what the packed v holds
   bool checked_ = false, packed_ = false;  // v of this block
-  bool finite_ = true;                     // as far as known
+  bool finite_ = true;                     // as far as known; of split values, whether all are split
   bool queued_ = false;                    // a strip whose product the queue has
   Strip strip_ = {};
   ProductOf<P> product_;

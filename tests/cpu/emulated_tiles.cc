@@ -10,6 +10,7 @@
 
 #include "cpu/backward-inl.h"
 #include "cpu/forward-inl.h"
+#include "cpu/split_products-inl.h"
 #include "cpu/tile_products-inl.h"
 
 // Two targets are enough: the one that AMX comes with and the one that every machine has.
@@ -76,6 +77,10 @@ UnitKernels EmulatedKernels() {
   using Products = TileProducts<EmulatedTiles>;
   return {"emulated tiles", 32, 256, MakeForwardKernel<Products>(), MakeBackwardKernel<Products>()};
 }
+UnitKernels EmulatedSplitKernels() {
+  using Products = SplitProducts<EmulatedTiles>;
+  return {"emulated tiles", 32, kSplitKeys, MakeForwardKernel<Products>(), {}, nullptr, DType::f32, 6};
+}
 
 #endif
 }  // namespace keel::cpu::HWY_NAMESPACE
@@ -84,13 +89,16 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace keel::cpu {
 
-std::vector<const UnitKernels*> emulated_tiles() {
+std::vector<const UnitKernels*> emulated_tiles(DType dtype) {
+  const bool splits = dtype == DType::f32;
   static const UnitKernels everywhere = HWY_STATIC_DISPATCH(EmulatedKernels)();
-  std::vector<const UnitKernels*> kernels = {&everywhere};
+  static const UnitKernels split_everywhere = HWY_STATIC_DISPATCH(EmulatedSplitKernels)();
+  std::vector<const UnitKernels*> kernels = {splits ? &split_everywhere : &everywhere};
 #if HWY_TARGETS & HWY_AVX3
   if ((hwy::SupportedTargets() & HWY_AVX3) != 0) {
     static const UnitKernels wide = N_AVX3::EmulatedKernels();
-    kernels.push_back(&wide);
+    static const UnitKernels split_wide = N_AVX3::EmulatedSplitKernels();
+    kernels.push_back(splits ? &split_wide : &wide);
   }
 #endif
   return kernels;

@@ -47,6 +47,12 @@ def check_number(operation: str, name: str, x: Any) -> float:
     return float(x)
 
 
+def check_flag(operation: str, name: str, x: Any) -> bool:
+    if not isinstance(x, bool):
+        refuse(operation, name, "True or False", repr(x), TypeError)
+    return x
+
+
 def check_number_or_tensor(operation: str, name: str, x: Any) -> float | Tensor:
     return (check_tensor if isinstance(x, Tensor) else check_number)(operation, name, x)
 

@@ -36,6 +36,7 @@ _KINDS: dict[str, tuple[Any, ...]] = {
     "window": (_check.check_window, "int[]?"),
     "origin": (_check.check_origin, "SymInt[]?"),
     "integers": (_check.check_integers, "Tensor?"),
+    "flag": (_check.check_flag, "bool?"),
     "seed": (_check.check_tensor, "Tensor?"),
     "threads": (None,),  # set by torch.set_num_threads
     "stream": (None,),  # torch's current one
