@@ -131,9 +131,10 @@ struct Options {
   void* stream = nullptr;
   Order order = Order::fixed;
 
-  // f32 on a CPU with AMX: the forward pass multiplies in f32 alone. By default each float is a sum of three bf16
-  // there, whose products the unit adds up in f32; that is faster, and errors are those of f32. No effect elsewhere.
-  bool exact_products = false;
+  // f32 on a CPU with AMX, d_k + d_v ≥ 128: in the forward pass each float is a sum of three bf16, whose products the
+  // unit adds up in f32. Errors are those of f32, bits are not. Faster for long rows on cores of their own, slower for
+  // short ones (docs/performance.md), so it is never chosen unasked. No effect elsewhere.
+  bool split_products = false;
 };
 
 // Per (batch entry, query head), over the rows that see at least one key.

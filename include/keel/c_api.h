@@ -116,7 +116,7 @@ typedef struct keel_options {
   const keel_block_mask* block_mask; /* NULL: none */
   keel_view k_starts;                /* list */
   int64_t order;          /* on a CUDA device: 0: dq has the same bits every time; 1: added up in any order */
-  int64_t exact_products; /* f32 on a CPU with AMX: not 0: products in f32 alone, not in three parts of bf16 */
+  int64_t split_products; /* f32 on a CPU with AMX: not 0: the forward pass multiplies in three parts of bf16 */
 } keel_options;
 
 typedef struct keel_head_statistics {

@@ -228,8 +228,8 @@ def attention(
     q_offsets, k_offsets   (E + 1,): where the entries of a packed batch (B = 1) begin and end
     out        where to write the result: an array of q's dtype, or float32 for 16-bit inputs
     out_dtype  the dtype of a new result, by the same rule: float32 for partial results that are to be merged
-    exact_products   float32 on a CPU with AMX: multiply in float32 alone; by default each number is a sum of three
-               bfloat16 there, which is faster and as accurate
+    split_products   float32 on a CPU with AMX: multiply each number as a sum of three bfloat16, which is as accurate
+               and, for long rows, faster
     threads    at most this many; None for all that the machine has
     stream     on a GPU: the stream to work on, of torch or CuPy, or its number; by default the current one of the
                library of q, if that is torch or CuPy, else CUDA's default stream

@@ -44,7 +44,7 @@ class Options(TypedDict, total=False):
     k_starts: Annotated[Any, Option("integers")]
     q_offsets: Annotated[Any, Option("integers")]
     k_offsets: Annotated[Any, Option("integers")]
-    exact_products: Annotated[bool, Option("flag", default=False)]
+    split_products: Annotated[bool, Option("flag", default=False)]
 
 
 class JaxOptions(Options, total=False):

@@ -196,9 +196,9 @@ void read_threads(Arguments& arguments, const char* name, nb::handle object, Opt
   options.threads = static_cast<int>(threads);
 }
 
-void read_exact_products(Arguments& arguments, const char* name, nb::handle object, Options& options) {
+void read_split_products(Arguments& arguments, const char* name, nb::handle object, Options& options) {
   if (!PyBool_Check(object.ptr())) arguments.place(name).type_error("expected True or False, got " + text_of(object));
-  options.exact_products = object.ptr() == Py_True;
+  options.split_products = object.ptr() == Py_True;
 }
 
 // A cudaStream_t: its number, or an object that knows it.
@@ -277,7 +277,7 @@ constexpr Row<Options> kOptions[] = {
     {"k_starts", list_into<&Options::k_starts>},
     {"q_offsets", list_into<&Options::q_offsets>},
     {"k_offsets", list_into<&Options::k_offsets>},
-    {"exact_products", read_exact_products},
+    {"split_products", read_split_products},
     {"threads", read_threads},
     {"stream", [](Arguments&, const char*, nb::handle, Options&) {}},  // read before the arrays
 };

@@ -33,7 +33,7 @@ EXAMPLES = {
     "k_starts": (np.array([2]), {}),
     "q_offsets": (np.array([0, 2, 6]), {"k_offsets": np.array([0, 3, 6])}),
     "k_offsets": (np.array([0, 1, 6]), {"q_offsets": np.array([0, 3, 6])}),
-    "exact_products": (True, {}),
+    "split_products": (True, {}),
     "seed": (7, {"dropout": 0.5}),
     "threads": (2, {}),
     "stream": (0, {}),
@@ -82,7 +82,7 @@ def test_the_default_is_what_leaving_it_out_means(name):
     plain = keel.attention(Q, K, V, **beside) if name in ("seed", "origin") else keel.attention(Q, K, V)
     assert np.array_equal(keel.attention(Q, K, V, **{name: TABLE[name].default}), keel.attention(Q, K, V))
     changes = not np.array_equal(keel.attention(Q, K, V, **{name: value}, **beside), plain)
-    assert changes == (name not in ("exact_products", "threads", "stream"))
+    assert changes == (name not in ("split_products", "threads", "stream"))
 
 
 @pytest.mark.parametrize("name", sorted(set(Options.__annotations__) - {"dropout"}))

@@ -131,7 +131,7 @@ Options Reader::options(const keel_options* from) {
     options.block_mask = &block_mask_;
   }
   options.order = code<Order>(o.order);
-  options.exact_products = o.exact_products != 0;
+  options.split_products = o.split_products != 0;
   return options;
 }
 

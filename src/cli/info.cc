@@ -97,9 +97,10 @@ class Info {
                bytes_text(m.l2_bytes), bytes_text(m.l3_bytes));
     for (const MatrixUnitState& unit : m.units) {
       fmt::print("{} {}{}\n", bold(fmt::format("{:<10}", "unit")), unit.name,
-                 !unit.why_not.empty()      ? ": not used (" + unit.why_not + ")"
-                 : m.bf16_unit == unit.unit ? ": multiplies bf16"
-                                            : ": not used (slower than another way on this CPU)");
+                 !unit.why_not.empty()          ? ": not used (" + unit.why_not + ")"
+                 : m.bf16_unit != unit.unit     ? ": not used (slower than another way on this CPU)"
+                 : unit.unit == MatrixUnit::amx ? ": multiplies bf16, and f32 with split_products"
+                                                : ": multiplies bf16");
     }
     for (int i = 0; i < gpus; ++i) {
       const cuda::Gpu& gpu = cuda::gpu(i).gpu;

@@ -22,8 +22,8 @@ constexpr std::int64_t kMinRows = 96;        // below that packing shows
 constexpr std::int64_t kUnitPackRows = 48;   // rows of a matrix unit that take as long as packing the keys
 constexpr std::int64_t kTasksPerThread = 4;  // enough for uneven tasks to even out
 constexpr std::int64_t kStreamedRows = 6;    // up to so many, k and v are read in place
-constexpr std::int64_t kSplitRows = 64;      // of f32, from which on three parts of bf16 are faster,
-constexpr std::int64_t kSplitSizes = 96;     // and of d_k + d_v
+constexpr std::int64_t kSplitSizes = 128;    // d_k + d_v from which on f32 in three parts of bf16 can be faster:
+                                             // on a Sapphire Rapids 1.43 × at d = 64, 0.98 × at d = 32
 constexpr double kWakeFlops = 2e6;           // waking another thread costs about as much as this many,
 constexpr double kCallFlops = 1.5e5;  // and calling a team, which waits awake for a while, as this many per thread
 constexpr std::int64_t kKeyBlock = 512;
@@ -119,27 +119,38 @@ std::int64_t choose_target(const Planning& planning, const Because& because) {
   return target;
 }
 
-// bf16 is multiplied as it is if the machine has a unit that is faster than widening it, f32 in parts on AMX unless the
-// caller wants every product exact. A forced target does neither. For so few rows that k and v are read once, tiles
-// would have to pack them first: for bf16 0.44 of the read bandwidth, widening 0.83.
+// f32 is split on request alone. Where that is faster depends on the numbers of rows and keys and on what else the core
+// does; but a row's bits must not depend on the other rows, nor on how a sequence is sliced, so that a rule may go by
+// nothing but the machine, the dtype and the head sizes.
+const UnitKernels* choose_split(const Problem& p, const Planning& planning, const Because& because) {
+  if (!p.options.split_products) return nullptr;
+  if (planning.forced.target != 0) return nullptr;
+  if (splits_floats(p, *planning.resources.machine)) return &split_kernels();
+  if (planning.resources.machine->bf16_unit != MatrixUnit::amx) {
+    because("products are not split: amx is not there or not used");
+  } else {
+    because("products are not split: d_k + d_v is ", p.d_k + p.d_v, ", and below ", kSplitSizes, " that is not faster");
+  }
+  return nullptr;
+}
+
+// bf16 is multiplied as it is if the machine has a unit that is faster than widening it. A forced target does not. For
+// so few rows that k and v are read once, tiles would have to pack them first: 0.44 of the read bandwidth, widening
+// 0.83.
 const UnitKernels* choose_unit(const Problem& p, const Planning& planning, std::int64_t rows, const Because& because) {
   const bool splits = p.dtype == DType::f32;
   if (p.dtype != DType::bf16 && !splits) return nullptr;
-  if (splits && p.options.exact_products) {
-    because("no products by a matrix unit: exact products were requested");
-    return nullptr;
-  }
   const UnitKernels* unit = nullptr;
   const std::optional<MatrixUnit> own = planning.resources.machine->bf16_unit;
   if (planning.forced.unit) {
     unit = *planning.forced.unit;
     if (unit != nullptr && unit->dtype != p.dtype) unit = nullptr;
+  } else if (splits) {
+    unit = choose_split(p, planning, because);
   } else if (own == MatrixUnit::amx && rows <= kStreamedRows) {
     because("no products by amx: ", rows, " rows per head group, which read k and v in place");
-  } else if (own && planning.forced.target == 0 && !splits) {
+  } else if (own && planning.forced.target == 0) {
     unit = &unit_kernels(*own);
-  } else if (own == MatrixUnit::amx && planning.forced.target == 0) {
-    if (rows >= kSplitRows && p.d_k + p.d_v >= kSplitSizes) unit = &split_kernels();
   }
   if (unit != nullptr) {
     because("products by ", unit->name, splits ? ": f32 in three parts of bf16" : ": bf16 in pairs", ", sums in f32");
@@ -445,6 +456,11 @@ std::vector<std::pair<std::string, std::string>> TangentPlan::facts() const {
   return {{"target", target_text(target, nullptr)},
           {"tiles", concat(tiles.row_block, " rows × ", tiles.key_block, " keys, ", call.task_rows, " rows per task")},
           {"tasks", concat(tasks, split_keys ? " (blocks of rows)" : " (head groups)")}};
+}
+
+bool splits_floats(const Problem& p, const Machine& machine) {
+  return p.dtype == DType::f32 && p.options.split_products && machine.bf16_unit == MatrixUnit::amx &&
+         p.d_k + p.d_v >= kSplitSizes;
 }
 
 const Backend& backend() { return only; }

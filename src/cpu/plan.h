@@ -11,6 +11,10 @@
 // run_forward.cc, run_key_sums.cc and run_backward.cc run it.
 namespace keel::cpu {
 
+// Whether f32 is multiplied in three parts of bf16. For any numbers of rows, keys and threads alike, so that a row has
+// the same bits alone, among others and in a slice.
+bool splits_floats(const Problem& p, const Machine& machine);
+
 struct ForwardPlan : PlannedCall {
   explicit ForwardPlan(const Problem& problem) : call(problem) {}
 

@@ -73,7 +73,7 @@ class ScoreRows {
       RowPlace place = PlaceOf(0);
       for (std::int64_t r = 0; r < rows_; ++r, ++place) {
         scratch_.scale[r] = static_cast<T>(ScaleOf(call_, head_, place.g, place.i) * kLog2E);
-        const bool usual =
+        [[maybe_unused]] const bool usual =
             P::LoadQuery(q + place.g * head_.q.head_stride + place.i * head_.q.row_stride, head_.q.column_stride,
                          call_.d_k, scratch_.scale[r], scratch_.q + r * scratch_.ldq);
         if constexpr (P::kSplits) {

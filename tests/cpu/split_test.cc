@@ -3,6 +3,7 @@
 #include <tbb/global_control.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -14,6 +15,7 @@
 #include "cpu/emulated_tiles.h"
 #include "cpu/forced.h"
 #include "cpu/on_target.h"
+#include "cpu/plan.h"
 #include "cpu/unit.h"
 
 namespace keel {
@@ -171,21 +173,68 @@ TEST(SplitFloats, RowsThatAreNotSplitAreComputedApart) {
   }
 }
 
-TEST(SplitFloats, ExactProductsDoWithoutThem) {
-  const Head head(20, 32);
-  std::vector<float> out(head.q.size());
-  const auto text = [&](bool exact) {
-    const TensorView x = view(head.q.data(), {1, 1, head.n, head.d});
-    const Problem problem =
-        make_problem(x, x, x, view(out.data(), {1, 1, head.n, head.d}), {.exact_products = exact}, {});
-    return describe(make_plan(problem, backends(), {.resources = resources(), .forced = {.unit = units().front()}}),
-                    {});
+// However few they are.
+TEST(SplitFloats, RowsHaveTheSameBitsAloneAndAmongOthers) {
+  const Head head(70, 64);
+  for (const cpu::UnitKernels* unit : units()) {
+    const std::vector<float> expected = head.attend(unit);
+    for (const std::int64_t rows : {1, 6, 7, 33}) {
+      for (std::int64_t first = 0; first + rows <= head.n; first += 13) {
+        std::vector<float> out(static_cast<std::size_t>(rows * head.d));
+        const auto of = [&](const std::vector<float>& x) { return view(x.data(), {1, 1, head.n, head.d}); };
+        run_forced(view(head.q.data() + first * head.d, {1, 1, rows, head.d}), of(head.k), of(head.v),
+                   view(out.data(), {1, 1, rows, head.d}), {}, {}, {.unit = unit});
+        EXPECT_EQ(std::memcmp(out.data(), expected.data() + first * head.d, out.size() * sizeof(float)), 0)
+            << rows << " rows from " << first;
+      }
+    }
+  }
+}
+
+// The rule knows no numbers of rows and keys, or rows would not have the same bits in a slice.
+TEST(SplitFloats, AreChosenOnRequestByMachineAndHeadSizesAlone) {
+  Machine with = machine(), without = machine();
+  with.bf16_unit = MatrixUnit::amx;
+  without.bf16_unit = MatrixUnit::avx512_bf16;
+  const auto splits = [](DType dtype, std::int64_t n_q, std::int64_t n_k, std::int64_t d, bool request,
+                         const Machine& machine) {
+    const auto described = [&](std::int64_t n) {
+      const std::array<std::int64_t, 4> shape = {1, 1, n, d};
+      return TensorView{nullptr, dtype, shape, contiguous_strides(shape)};
+    };
+    const TensorView q = described(n_q), k = described(n_k);
+    const MutableTensorView out = {nullptr, dtype, q.shape, q.strides};
+    return cpu::splits_floats(make_problem(q, k, k, out, {.split_products = request}, {}, Pointers::ignored), machine);
   };
-  EXPECT_NE(text(false).find("products by emulated tiles"), std::string::npos);
-  EXPECT_EQ(text(true).find("products by"), std::string::npos);
-  const Options exact = {.exact_products = true};
-  const std::vector<float> expected = head.attend(nullptr), got = head.attend(units().front(), exact);
-  EXPECT_EQ(std::memcmp(expected.data(), got.data(), got.size() * sizeof(float)), 0);
+  for (const std::int64_t n_q : {1, 6, 7, 5000}) {
+    for (const std::int64_t n_k : {1, 300, 5000}) {
+      EXPECT_TRUE(splits(DType::f32, n_q, n_k, 64, true, with));
+      EXPECT_TRUE(splits(DType::f32, n_q, n_k, 128, true, with));
+      EXPECT_FALSE(splits(DType::f32, n_q, n_k, 128, false, with)) << "not requested";
+      EXPECT_FALSE(splits(DType::f32, n_q, n_k, 63, true, with));
+      EXPECT_FALSE(splits(DType::f32, n_q, n_k, 128, true, without));
+      EXPECT_FALSE(splits(DType::bf16, n_q, n_k, 128, true, with));
+      EXPECT_FALSE(splits(DType::f64, n_q, n_k, 128, true, with));
+    }
+  }
+}
+
+TEST(SplitFloats, APlanSaysWhyProductsAreNotSplit) {
+  Machine machine = keel::machine();
+  const auto text = [&](std::int64_t d, bool request) {
+    const std::array<std::int64_t, 4> shape = {1, 1, 50, d};
+    const TensorView x = {nullptr, DType::f32, shape, contiguous_strides(shape)};
+    const Problem problem = make_problem(x, x, x, {nullptr, x.dtype, x.shape, x.strides}, {.split_products = request},
+                                         {}, Pointers::ignored);
+    std::vector<std::string> reasons;
+    const Plan plan = make_plan(problem, backends(), {.resources = {.machine = &machine}, .reasons = &reasons});
+    return describe(plan, reasons);
+  };
+  machine.bf16_unit = MatrixUnit::amx;
+  EXPECT_NE(text(32, true).find("products are not split: d_k + d_v is 64"), std::string::npos) << text(32, true);
+  EXPECT_EQ(text(64, false).find("split"), std::string::npos) << text(64, false);
+  machine.bf16_unit = {};
+  EXPECT_NE(text(64, true).find("products are not split: amx is not there"), std::string::npos) << text(64, true);
 }
 
 }  // namespace
