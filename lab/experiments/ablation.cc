@@ -148,7 +148,7 @@ class Ablation : public Experiment {
   std::string question() const override {
     return "Does a transformer learn without the scaling, or with another one, when each may choose its learning rate?";
   }
-  Cost cost() const override { return {290, 1300}; }
+  Cost cost() const override { return {140, 650}; }
 
   Result run(Work& work) const override {
     const OneThreadEach one_thread_each;

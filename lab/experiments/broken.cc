@@ -31,7 +31,7 @@ class Broken : public Experiment {
  public:
   std::string name() const override { return "broken"; }
   std::string question() const override { return "What does attention show when one of its lines is wrong?"; }
-  Cost cost() const override { return {17, 17}; }
+  Cost cost() const override { return {13, 13}; }
 
   Result run(Work& work) const override {
     Result result;

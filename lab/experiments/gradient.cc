@@ -248,7 +248,7 @@ class GradientExperiment : public Experiment {
   std::string question() const override {
     return "What happens to the gradient at the first step when the scaling is left out: does it vanish, and where?";
   }
-  Cost cost() const override { return {28, 140}; }
+  Cost cost() const override { return {11, 55}; }
 
   Result run(Work& work) const override {
     Result result;

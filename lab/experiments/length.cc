@@ -100,7 +100,7 @@ class Length : public Experiment {
   std::string question() const override {
     return "What does 1/√d_k leave unsettled: does attention stay as sharp when the number of keys grows?";
   }
-  Cost cost() const override { return {8, 32}; }
+  Cost cost() const override { return {1.6, 6.5}; }
 
   Result run(Work& work) const override {
     Result result;

@@ -242,7 +242,7 @@ class Saturation : public Experiment {
   std::string question() const override {
     return "How much of a row's attention goes to its largest weight, and when does the softmax become one-hot?";
   }
-  Cost cost() const override { return {9, 60}; }
+  Cost cost() const override { return {3, 20}; }
 
   Result run(Work& work) const override {
     Result result;

@@ -244,7 +244,7 @@ class Scores : public Experiment {
   std::string question() const override {
     return "What do score functions cost, in time and memory, and when is attention cheaper than a GRU?";
   }
-  Cost cost() const override { return {40, 160}; }
+  Cost cost() const override { return {30, 120}; }
 
   Result run(Work& work) const override {
     const OneThreadEach one_thread_each;

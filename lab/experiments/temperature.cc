@@ -93,7 +93,7 @@ class Temperature : public Experiment {
   std::string question() const override {
     return "Where does training end with a temperature other than √d_k, a learned one, or one per query?";
   }
-  Cost cost() const override { return {30, 240}; }
+  Cost cost() const override { return {17, 140}; }
 
   Result run(Work& work) const override {
     const OneThreadEach one_thread_each;

@@ -288,7 +288,7 @@ class Variance : public Experiment {
     return "How large are the dot products q·k, how does that depend on d_k and on the initialisation, and does 1/√d_k "
            "make their variance 1?";
   }
-  Cost cost() const override { return {6, 50}; }
+  Cost cost() const override { return {5, 40}; }
 
   Result run(Work& work) const override {
     Result result;

@@ -56,7 +56,7 @@ double cost_of(const Arm& arm) {
 ComparisonSettings comparison_settings(const Work& work) {
   const int form = (work.settings().full ? 2 : 1) - (work.settings().short_form ? 1 : 0);
   if (form == 0) {  // short enough to be part of the whole lab
-    return {{12'000, 100, 150, 100}, {.steps = 360, .batch = 32, .lr = 0.01}, work.repeats(5, 5), 20};
+    return {{12'000, 100, 150, 100}, {.steps = 360, .batch = 24, .lr = 0.01}, work.repeats(5, 5), 20};
   }
   if (form == 1) return {{12'000, 200, 300, 200}, {.steps = 800, .batch = 32, .lr = 0.01}, work.repeats(3, 3), 60};
   return {{40'000, 300, 500, 300}, {.steps = 2500, .batch = 64, .lr = 0.01}, work.repeats(5, 5), 300};

@@ -58,8 +58,8 @@ void draw_dots(const Comparison& c, Result& result) {
                    names(c),
                    {over_arms(c, result, "test", "bleu"), over_arms(c, result, "longer", "bleu_longer")},
                    kBand});
-  if (!c.aligned()) return;
   const Arm& aligned = best_by(c, result, "alignment");
+  if (!result.measurements.contains(key_of(aligned, "alignment"))) return;  // nothing is aligned, or nothing attends
   Series even{"even weights", {}, Role::reference};
   const double share =
       result.measurements.contains("translate.even.alignment") ? result.at("translate.even.alignment") : 0;

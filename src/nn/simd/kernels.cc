@@ -163,8 +163,20 @@ T ExpShifted(const T* x, T shift, T* y, std::int64_t n) {
 // NaN if there is one.
 template <class T>
 T RowMax(const T* x, std::int64_t n) {
+  const Tag<T> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto larger = [](auto a, auto b) { return hn::IfThenElse(hn::Or(hn::Gt(b, a), hn::IsNaN(b)), b, a); };
   T m = x[0];
-  for (std::int64_t i = 1; i < n; ++i) m = x[i] > m || x[i] != x[i] ? x[i] : m;
+  std::int64_t i = 1;
+  if (n >= lanes) {
+    auto most = hn::LoadU(d, x);
+    for (i = lanes; i + lanes <= n; i += lanes) most = larger(most, hn::LoadU(d, x + i));
+    HWY_ALIGN T all[hn::MaxLanes(d)];
+    hn::Store(most, d, all);
+    m = all[0];
+    for (std::int64_t l = 1; l < lanes; ++l) m = all[l] > m || all[l] != all[l] ? all[l] : m;
+  }
+  for (; i < n; ++i) m = x[i] > m || x[i] != x[i] ? x[i] : m;
   return m;
 }
 

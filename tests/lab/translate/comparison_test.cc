@@ -77,6 +77,14 @@ TEST(Options, AreCheckedBeforeAnyWork) {
   EXPECT_EQ(TranslateOptions({.options = {{"arm", "general"}}}).arms().size(), 1u);
 }
 
+TEST(Comparison, EachArmCanBeRunAlone) {
+  for (const char* id : {"none", "additive", "scaled-64", "transformer"}) {
+    const Result result = test::tiny_comparison({.seed = 1, .repeats = 2}, {arm_by_id(id)});
+    EXPECT_FALSE(result.findings.empty()) << id;
+    EXPECT_TRUE(result.measurements.contains(std::string("translate.") + id + ".bleu")) << id;
+  }
+}
+
 TEST(Say, WhatWasTrainedIsSavedAndFound) {
   const TemporaryFolder folder;
   const Task task = make_task(generate_sets(1, {600, 20, 20, 20}), Units::automatic);
