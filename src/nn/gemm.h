@@ -11,8 +11,8 @@
 namespace keel::nn {
 
 // c (m, n) = a·b + row, each matrix dense along its rows; `lda` … are the distances between rows. `transpose_a` says
-// that a is stored (k, m), likewise b. `row` (n), if given, is added to every row of c; with `add`, the product is added
-// to what c holds.
+// that a is stored (k, m), likewise b. `row` (n), if given, is added to every row of c; with `add`, the product is
+// added to what c holds.
 template <class T>
 struct Gemm {
   std::int64_t m = 0, n = 0, k = 0;
