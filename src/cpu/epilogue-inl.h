@@ -38,66 +38,40 @@ HWY_INLINE void LogsOf(const RowState<T>* states, std::int64_t rows, T* logs) {
   }
 }
 
-// to = value(x) for up to kFinishedRows rows from `first` on, if it is requested.
-template <class U, class Value>
-HWY_INLINE void PutRows(const MutableRows& to, const RowPlace& first, std::int64_t rows, const Value& value) {
-  if (to.data == nullptr) return;
-  U* const data = static_cast<U*>(to.data);
-  RowPlace place = first;
-  for (std::int64_t x = 0; x < rows; ++x, ++place) {
-    data[place.g * to.head_stride + place.i * to.row_stride] = static_cast<U>(value(x));
-  }
-}
-
-// The largest weights before their division by l, of up to kFinishedRows rows, by vectors.
+// Writes one row's statistics; `max` is the largest score without the sink, `log_l` as LogsOf() has it, all scores in
+// units of log 2.
 template <class T>
-HWY_INLINE void LargestWeights(const RowState<T>* states, std::int64_t rows, const T* max, T* weights) {
-  const hn::CappedTag<T, kFinishedRows> d;
-  std::fill(weights, weights + kFinishedRows, T{0});
-  for (std::int64_t x = 0; x < rows; ++x) weights[x] = max[x] == states[x].m ? T{0} : max[x] - states[x].m;
-  for (std::int64_t x = 0; x < rows; x += static_cast<std::int64_t>(hn::Lanes(d))) {
-    hn::Store(Exp2(d, hn::Load(d, weights + x)), d, weights + x);
-  }
-}
-
-// Writes the statistics of up to kFinishedRows rows, one statistic after the other; `max` has their largest scores
-// without the sinks, all scores in units of log 2.
-template <class T>
-HWY_INLINE void WriteStatistics(const ForwardHead& head, const RowPlace& first, std::int64_t rows,
-                                const RowState<T>* states, const T* max) {
-  HWY_ALIGN T logs[kFinishedRows] = {};
-  if (head.lse.data != nullptr || head.entropy.data != nullptr) LogsOf(states, rows, logs);
-  PutRows<T>(head.lse, first, rows, [&](std::int64_t x) {
-    const double lse = (static_cast<double>(states[x].m) + static_cast<double>(logs[x])) * kLn2;
-    return states[x].visible == 0 ? -INFINITY : states[x].l > 0 ? lse : NAN;  // NaN where the row has a NaN
-  });
-  PutRows<T>(head.max_logit, first, rows, [&](std::int64_t x) { return static_cast<double>(max[x]) * kLn2; });
-  if (head.max_weight.data != nullptr) {  // not from lse, which cannot represent log l next to a score of −1e30
-    HWY_ALIGN T weights[kFinishedRows];
-    LargestWeights(states, rows, max, weights);
-    PutRows<T>(head.max_weight, first, rows, [&](std::int64_t x) {
-      const T l = states[x].l;
-      return states[x].visible == 0 ? T{0} : l == 0 ? static_cast<T>(NAN) : weights[x] / l;
-    });
-  }
-  PutRows<T>(head.entropy, first, rows, [&](std::int64_t x) {
-    // H = ln l − w/l; rounding can leave it slightly below 0
-    const RowState<T>& state = states[x];
-    const double entropy = (static_cast<double>(logs[x]) - static_cast<double>(state.w / state.l)) * kLn2;
-    return state.visible == 0 ? 0.0 : !(state.l > 0) ? NAN : entropy < 0 ? 0.0 : entropy;
-  });
-  const auto put_moment = [&](const MutableRows& to, const auto& moment) {
-    PutRows<T>(to, first, rows, [&](std::int64_t x) {
-      const RowState<T>& state = states[x];
-      // A NaN, or nothing but −inf by arithmetic.
-      const bool undefined = state.visible != 0 && !(max[x] > static_cast<T>(-INFINITY));
-      return undefined ? NAN : state.counted == 0 ? 0.0 : moment(state);
-    });
+HWY_INLINE void WriteStatistics(const ForwardHead& head, std::int64_t g, std::int64_t i, const RowState<T>& state,
+                                T max, T log_l) {
+  const auto put = [&](const MutableRows& to, double value) {
+    if (to.data != nullptr) static_cast<T*>(to.data)[g * to.head_stride + i * to.row_stride] = static_cast<T>(value);
   };
-  put_moment(head.logit_mean, [](const RowState<T>& state) { return state.mean * kLn2; });
-  put_moment(head.logit_var, [](const RowState<T>& state) { return state.squares / state.counted * kLn2 * kLn2; });
-  PutRows<std::int64_t>(head.visible, first, rows, [&](std::int64_t x) { return states[x].visible; });
-  PutRows<std::int64_t>(head.logit_count, first, rows, [&](std::int64_t x) { return states[x].counted; });
+  const bool masked = state.visible == 0;
+  const bool has_log = state.l > 0;  // NaN where the row has a NaN
+  put(head.lse, masked    ? -INFINITY
+                : has_log ? (static_cast<double>(state.m) + static_cast<double>(log_l)) * kLn2
+                          : NAN);
+  put(head.max_logit, static_cast<double>(max) * kLn2);
+  if (head.max_weight.data != nullptr) {  // not from lse, which cannot represent log l next to a score of −1e30
+    const T top = state.l == 0 ? static_cast<T>(NAN) : max == state.m ? T{1} : Exp2Scalar(max - state.m);
+    put(head.max_weight, masked ? 0.0 : top / state.l);
+  }
+  if (head.entropy.data != nullptr) {
+    // H = ln l − w/l; rounding can leave it slightly below 0
+    const double entropy = (static_cast<double>(log_l) - static_cast<double>(state.w / state.l)) * kLn2;
+    put(head.entropy, masked ? 0.0 : !has_log ? NAN : entropy < 0 ? 0.0 : entropy);
+  }
+  if (head.logit_mean.data != nullptr || head.logit_var.data != nullptr) {
+    const bool undefined = !masked && !(max > static_cast<T>(-INFINITY));  // a NaN, or nothing but −inf by arithmetic
+    const bool none = state.counted == 0;
+    put(head.logit_mean, undefined ? NAN : none ? 0.0 : state.mean * kLn2);
+    put(head.logit_var, undefined ? NAN : none ? 0.0 : state.squares / state.counted * kLn2 * kLn2);
+  }
+  const auto put_count = [&](const MutableRows& to, std::int64_t count) {
+    if (to.data != nullptr) static_cast<std::int64_t*>(to.data)[g * to.head_stride + i * to.row_stride] = count;
+  };
+  put_count(head.visible, state.visible);
+  put_count(head.logit_count, static_cast<std::int64_t>(state.counted));
 }
 
 // Stores what a second pass needs: 0 for a row that sees nothing, NaN for one that is NaN.
@@ -135,10 +109,13 @@ HWY_NOINLINE void FinishRows(const Call& call, const ForwardHead& head, const Ro
     factors[x] = masked ? T{0} : state.l == 0 ? static_cast<T>(NAN) : factor / state.l;
   }
   if (!Reports(head)) return;
-  WriteStatistics(head, first, rows, states, max);
-  if (head.m.data == nullptr) return;
+  HWY_ALIGN T logs[kFinishedRows] = {};
+  if (head.lse.data != nullptr || head.entropy.data != nullptr) LogsOf(states, rows, logs);
   place = first;
-  for (std::int64_t x = 0; x < rows; ++x, ++place) NoteNorm(head, place, states[x]);
+  for (std::int64_t x = 0; x < rows; ++x, ++place) {
+    WriteStatistics(head, place.g, place.i, states[x], max[x], logs[x]);
+    if (head.m.data != nullptr) NoteNorm(head, place, states[x]);
+  }
 }
 
 // Writes the rows of a task.
