@@ -27,6 +27,7 @@ BackwardKernel backward_kernel_f64(std::int64_t) { left_out("f64"); }
 TangentKernel tangent_kernel_f32(std::int64_t) { left_out("tangents"); }
 TangentKernel tangent_kernel_f64(std::int64_t) { left_out("tangents"); }
 const UnitKernels& unit_kernels(MatrixUnit) { left_out("bf16"); }
+const UnitKernels& split_kernels() { left_out("split_products"); }
 void run_merge(const MergeCall&, std::int64_t, const MergeTasks&) { left_out("merge()"); }
 
 }  // namespace keel::cpu

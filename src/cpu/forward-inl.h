@@ -138,7 +138,7 @@ class ForwardTaskRunner {
   HWY_INLINE bool JoinStrip(const Strip& strip, Range block, std::int64_t first, bool late, typename P::Queue& queue,
                             const States<T>& states) {
     constexpr std::int64_t kRows = std::min<std::int64_t>(P::kStripRows, 16);
-    const FlushToZero weights_without_denormals;
+    [[maybe_unused]] const FlushToZero weights_without_denormals;
     const Range computed = scores_.Computed(strip);
     queue.Expect(strip.rows * (hwy::DivCeil(computed.end - computed.begin, 4 * scratch_.lanes) + 1));
     bool masked = false;

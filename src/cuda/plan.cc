@@ -227,8 +227,8 @@ ForwardWork plan_forward(const Problem& p, const Gpu& gpu, std::vector<std::stri
   Statistics statistics = statistics_of(p, terms != Terms::none);
   const std::int64_t group = p.q_heads / p.kv_heads;
   const bool few = statistics == Statistics::none && p.n_q * (group <= kFewRows ? group : 1) <= kFewRows;
-  // Tiles of three warpgroups, unless rows see few keys: a causal mask hides more of a larger tile.
-  const bool wide = p.n_q >= 2048 || (p.sequences.window_right == Window::kUnbounded && p.n_q >= 384);
+  // Tiles of three warpgroups, unless there are hardly rows for two of them.
+  const bool wide = p.n_q >= 384;
   if (terms != Terms::none && (few || !fits_single_term(p, terms, d, statistics))) terms = Terms::any;
   const bool rich = terms == Terms::any;
   if (rich) statistics = Statistics::moments;
