@@ -32,7 +32,7 @@ using lab::Record;
 
 constexpr const char* kLabExamples =
     "Examples:\n"
-    "  keel lab                      all experiments, in three to six minutes on two cores\n"
+    "  keel lab                      all experiments, some minutes on two cores\n"
     "  keel lab --open               and the report in a browser\n"
     "  keel lab list                 what each of them answers\n"
     "  keel lab variance entropy     two of them\n"
