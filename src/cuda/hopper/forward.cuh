@@ -19,10 +19,10 @@ template <class Element, class S, Terms kTerms, Statistics kStatistics>
 class Group : private Results<Element, S, kTerms, kStatistics> {
   using Base = Results<Element, S, kTerms, kStatistics>;
   using Base::a_factor_, Base::across_begin_, Base::across_end_, Base::await_term, Base::begin, Base::compute_odd_rows,
-      Base::convert, Base::finish, Base::group_, Base::hides_by_position, Base::kAlone, Base::kFirstHides,
-      Base::kLinear, Base::kPanelK, Base::kPanelQ, Base::kRich, Base::kStage, Base::kTurn, Base::lane_, Base::n_,
-      Base::o_, Base::p_, Base::place, Base::q_stage_, Base::release, Base::release_by_warp, Base::release_term,
-      Base::result, Base::s_, Base::shared_, Base::softmax, Base::step_;
+      Base::convert, Base::finish, Base::group_, Base::hides_by_position, Base::kAlone, Base::kLinear, Base::kPanelK,
+      Base::kPanelQ, Base::kRich, Base::kStage, Base::kTurn, Base::lane_, Base::n_, Base::o_, Base::p_, Base::place,
+      Base::q_stage_, Base::release, Base::release_by_warp, Base::release_term, Base::result, Base::s_, Base::shared_,
+      Base::softmax, Base::step_;
   using typename Base::RowResult;
 
  public:
@@ -140,7 +140,7 @@ class Group : private Results<Element, S, kTerms, kStatistics> {
     wait_products<0>();
     hold(s_);
     release(shared_.k_empty[step_ & 1]);
-    if (kFirstHides || hides(tile)) {
+    if (hides(tile)) {
       softmax<true>(tile);
     } else {
       softmax<false>(tile);

@@ -63,8 +63,6 @@ class Rows {
   static constexpr bool kLinear = kTerms == Terms::alibi && S::groups == 2;  // ALiBi takes a short way
   static constexpr bool kSkips = S::groups == 2;                             // a mask that hides nothing of a block
   static constexpr bool kEntropy = kStatistics != Statistics::none, kMoments = kStatistics == Statistics::moments;
-  // A tile's first block is taken to hide something: code that is compiled once less, and seldom worth more.
-  static constexpr bool kFirstHides = kTerms != Terms::none || kEntropy || !serves_all(S::d);
   static constexpr int kPanelQ = S::rows * 128, kPanelK = S::keys * 128, kStage = kPanelK * S::panels;
   static constexpr int kTurn = 1, kAlone = kTurn + S::groups + 1;       // named barriers, one per warpgroup
   static constexpr float kHidden = kRich ? -kInfinity : -1e38f;         // score of a hidden key
