@@ -232,15 +232,13 @@ ForwardWork plan_forward(const Problem& p, const Gpu& gpu, std::vector<std::stri
   if (terms != Terms::none && (few || !fits_single_term(p, terms, d, statistics))) terms = Terms::any;
   const bool rich = terms == Terms::any;
   if (rich) statistics = Statistics::moments;
-  if ((few || rich || statistics != Statistics::none) && !hopper::serves_all(d))
+  if ((few || rich) && !hopper::serves_all(d))
     d = *std::upper_bound(hopper::kHeadSizes.begin(), hopper::kHeadSizes.end(), d);
-  const Purpose purpose = rich                                ? Purpose::rich
-                          : few                               ? Purpose::few
-                          : terms != Terms::none              ? hopper::purpose_of(terms)
-                          : statistics == Statistics::entropy ? Purpose::wide
-                          : statistics == Statistics::moments ? Purpose::plain
-                          : wide                              ? Purpose::wide
-                                                              : Purpose::plain;
+  const Purpose purpose = rich                                        ? Purpose::rich
+                          : few                                       ? Purpose::few
+                          : terms != Terms::none                      ? hopper::purpose_of(terms)
+                          : wide && statistics != Statistics::moments ? Purpose::wide
+                                                                      : Purpose::plain;
   work.hopper = true;
   work.choice = {hopper::shape_for(d, purpose), p.dtype == DType::bf16, terms, statistics};
   work.processors = gpu.processors;

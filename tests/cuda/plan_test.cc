@@ -144,24 +144,6 @@ TEST(CudaPlan, WhatASingleTermsKernelCannotReadTakesTheOneForAny) {
             Terms::any);
 }
 
-// Entropy has no kernel of two warpgroups at head size 64, and statistics have none for head sizes 96 and 192.
-TEST(CudaPlan, StatisticsHaveTheShapesThatTheirKernelsAreCompiledFor) {
-  float entropy = 0, mean = 0;
-  const auto shape = [](std::int64_t d, const Outputs& outputs) {
-    Call4 call{.n_q = 256, .n_k = 256, .d_k = d, .d_v = d, .outputs = outputs};
-    call.options.causal = Causal::top_left;
-    return plan_forward(call.problem(), kHopper, nullptr).choice.shape;
-  };
-  const Outputs entropies{.entropy = row_view(&entropy, {2, 4, 256})};
-  const Outputs means{.logit_mean = row_view(&mean, {2, 4, 256})};
-  const std::map<int, int> served_by = {{64, 64}, {96, 128}, {128, 128}, {192, 256}, {256, 256}};
-  for (const auto& [d, served] : served_by) {
-    EXPECT_EQ(shape(d, {}), hopper::shape_for(d, hopper::Purpose::plain)) << d;
-    EXPECT_EQ(shape(d, entropies), hopper::shape_for(served, hopper::Purpose::wide)) << d;
-    EXPECT_EQ(shape(d, means), hopper::shape_for(served, hopper::Purpose::plain)) << d;
-  }
-}
-
 TEST(CudaPlan, FewQueriesShareTilesAmongHeadsAndSplitTheKeys) {
   const ForwardWork work =
       plan_forward(Call4{.q_heads = 32, .kv_heads = 8, .n_q = 1, .n_k = 32768}.problem(), kHopper, nullptr);

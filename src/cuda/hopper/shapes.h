@@ -35,8 +35,8 @@ constexpr Shape shape_for(int d, Purpose purpose) {
 
 // Head sizes that are compiled; others are padded to the next.
 constexpr std::array<int, 5> kHeadSizes = {64, 96, 128, 192, 256};
-// Whether all kernels are compiled for a head size. Padding costs matrix products, of which few rows, rich scores and
-// statistics take the smaller part, so those of the others are padded further.
+// Whether all kernels are compiled for a head size. Padding costs what few rows and rich scores take little of, matrix
+// products, so those of the others are padded further.
 constexpr bool serves_all(int d) { return d != 96 && d != 192; }
 
 // A backward kernel's tile: head sizes up to d, blocks of rows of q, and of keys.
