@@ -26,7 +26,7 @@ class Group : private Results<Element, S, kTerms, kStatistics> {
   using typename Base::RowResult;
 
  public:
-  using Base::Base, Base::kFew;
+  using Base::Base;
 
   KEEL_DEVICE void run() {
     using namespace ptx;
@@ -266,7 +266,7 @@ __global__ void __launch_bounds__(S::threads, 1)
   if (group == 0) {
     give_registers<S::loader_registers>();
     if (threadIdx.x == 0) load_tiles<S, Element>(shared, maps, a);
-    if (threadIdx.x == 32) choose_tiles<Group<Element, S, kTerms, kStatistics>::kFew, S>(shared, a);
+    if (threadIdx.x == 32) choose_tiles<S, Element>(shared, a);
     if constexpr (S::term_bytes > 0) {
       if (threadIdx.x == 64) load_terms<S, Element>(shared, maps, a);
     }

@@ -21,10 +21,11 @@ class Results : protected Softmax<Element, S, kTerms, kStatistics> {
  protected:
   using Base = Softmax<Element, S, kTerms, kStatistics>;
   using Base::a_, Base::column_, Base::count_, Base::e_, Base::f1_, Base::f2_, Base::group_, Base::kDeepest,
-      Base::kEntropy, Base::kFew, Base::kHidden, Base::kMoments, Base::kPanelQ, Base::kRich, Base::kTurn, Base::l_,
-      Base::lane_, Base::m_, Base::maps_, Base::o_, Base::place, Base::shared_, Base::visible_, Base::warp_,
-      Base::zero_;
+      Base::kEntropy, Base::kHidden, Base::kMoments, Base::kPanelQ, Base::kRich, Base::kTurn, Base::l_, Base::lane_,
+      Base::m_, Base::maps_, Base::o_, Base::place, Base::shared_, Base::visible_, Base::warp_, Base::zero_;
   using Base::Base;
+
+  static constexpr bool kChunks = S::groups == 1 || kRich;  // a tile may be a chunk of the keys
 
   struct RowResult {
     float factor = 0;                                     // of o
@@ -43,7 +44,7 @@ class Results : protected Softmax<Element, S, kTerms, kStatistics> {
       const float zero = quad_sum(zeros[0] + zeros[1]);
       if (l_[r] != 0.0f && !(zero == 0.0f)) results[r].odd = true;
     }
-    if (kFew && a_.partials.out != nullptr) {
+    if (kChunks && a_.partials.out != nullptr) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) store_partial(tile, places[r], results[r], r);
       return;
@@ -137,7 +138,7 @@ class Results : protected Softmax<Element, S, kTerms, kStatistics> {
     x.visible = kRich && kMoments ? visible_[r] : place.keys.end - place.keys.begin;
     x.largest = __fmul_rn(m_[r], kRich ? 1.0f : a_.scale_log2);
     float top = x.largest, l = l_[r];
-    if (a_.call.sinks && !(kFew && a_.partials.out != nullptr)) {
+    if (a_.call.sinks && !(kChunks && a_.partials.out != nullptr)) {
       const float sink =
           1.4426950408889634f * load_float(a_.call.sinks.data, a_.call.sinks.dtype, place.head * a_.call.sinks.head);
       top = fmaxf(x.largest, sink);

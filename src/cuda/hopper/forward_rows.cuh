@@ -57,8 +57,6 @@ template <class Element, class S, Terms kTerms, Statistics kStatistics>
 class Rows {
  protected:
   static constexpr bool kRich = kTerms == Terms::any;
-  // Serves few rows too, whose tiles may hold several heads, or chunks of keys.
-  static constexpr bool kFew = S::groups == 1 || kRich;
   static constexpr bool kTiled = S::term_bytes > 0;                          // the only term is a bias or mask
   static constexpr bool kLinear = kTerms == Terms::alibi && S::groups == 2;  // ALiBi takes a short way
   static constexpr bool kSkips = S::groups == 2;                             // a mask that hides nothing of a block
@@ -92,7 +90,7 @@ class Rows {
 
   KEEL_DEVICE RowPlace place(const Tile& tile, int r) const {
     const int at = tile.first_row + group_ * 64 + warp_ * 16 + lane_ / 4 + 8 * r;
-    const int share = kFew ? a_.cut.share : 1, row = share == 1 ? at : at / share;
+    const int share = a_.cut.share, row = share == 1 ? at : at / share;
     RowPlace p;
     p.head = share == 1 ? tile.head : tile.head * share + at % share;
     p.row = row;
@@ -149,6 +147,7 @@ class Rows {
   const Maps& maps_;
   const ForwardArguments& a_;
   const int group_, thread_, lane_, warp_, column_;
+  std::uint64_t q_, k_, v_;                // operands
   int step_ = 0;                           // blocks of keys done, of all tiles
   int n_ = 0;                              // the block whose scores are in s_
   int q_stage_ = 0;                        // where the tile's q is
