@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <array>
 #include <map>
 #include <set>
 #include <tuple>
@@ -175,9 +174,7 @@ std::vector<Tile> tiles_of(const ForwardWork& work) {
 void expect_tiles_cover(const ForwardWork& work) {
   const Sequences& s = work.call.sequences;
   std::set<std::tuple<int, int, int, int>> seen;  // batch, head, row of the tensor, chunk
-  for (const Tile& bare : tiles_of(work)) {
-    const Tile tile =
-        hopper::with_groups(hopper::with_a_block(bare, work.cut.key_block), hopper::window_of(s), work.cut);
+  for (const Tile& tile : tiles_of(work)) {
     for (int r = tile.first_row; r < tile.first_row + tile.rows; ++r) {
       const int i = r / work.cut.share, head = tile.head * work.cut.share + r % work.cut.share;
       EXPECT_TRUE(seen.insert({tile.batch, head, tile.q_begin + i, tile.chunk}).second) << "a row in two tiles";
@@ -192,8 +189,6 @@ void expect_tiles_cover(const ForwardWork& work) {
         EXPECT_LE(tile.block_begin * size - shift, keys.begin);
         EXPECT_GE(tile.block_end * size - shift, keys.end);
       }
-      const int end = tile.group_end[(r - tile.first_row) / 64];
-      EXPECT_TRUE(end == tile.block_end || end * size - shift >= keys.end) << "a warpgroup leaves out a key";
       for (int n = std::max(tile.full_begin, tile.block_begin); n < std::min(tile.full_end, tile.block_end); ++n) {
         EXPECT_GE(n * size - shift, keys.begin) << "a block that is called full hides a key";
         EXPECT_LE((n + 1) * size - shift, keys.end) << "a block that is called full hides a key";
@@ -217,21 +212,6 @@ TEST(CudaTiles, CoverEveryRowOnceAndWalkItsKeys) {
     expect_tiles_cover(work);
   }
   EXPECT_GT(served, 100);
-}
-
-// 192 rows from row 192 on, and blocks of 128 keys: rows up to 255 see none of the third block.
-TEST(CudaTiles, WarpgroupsLeaveOutBlocksThatNoneOfTheirRowsSees) {
-  const Call4 call{.n_q = 4096, .n_k = 4096, .d_k = 64, .d_v = 64, .options = {.causal = Causal::top_left}};
-  const ForwardWork work = plan_forward(call.problem(), kHopper, nullptr);
-  ASSERT_EQ(work.cut.tile_rows, 192);
-  const auto ends = [&](int block) {
-    const Tile tile = make_tile(work.call, work.cut, {0, 0, block, 0}, 0);
-    const auto& end = hopper::with_groups(tile, hopper::window_of(work.call.sequences), work.cut).group_end;
-    return std::array{end[0], end[1], end[2]};
-  };
-  EXPECT_EQ(ends(0), (std::array{1, 1, 2}));
-  EXPECT_EQ(ends(1), (std::array{2, 3, 3}));
-  EXPECT_EQ(ends(21), (std::array{32, 0, 0})) << "64 rows are left: two warpgroups have none";
 }
 
 TEST(CudaTiles, OfASliceBeginWhereDropoutsNumbersDo) {

@@ -22,12 +22,16 @@ Kernel kernel_of() {
 template <int kD, class Element>
 Kernel find_kernel(const Choice& c) {
   constexpr Shape kWide = shape_for(kD, Purpose::wide), kPlain = shape_for(kD, Purpose::plain);
+  constexpr Shape kRich = shape_for(kD, Purpose::rich), kFew = shape_for(kD, Purpose::few);
+  constexpr Shape kRichMoments = shape_for(kD, Purpose::rich_moments);
   constexpr auto kNone = Statistics::none, kEntropy = Statistics::entropy, kMoments = Statistics::moments;
-  constexpr auto kPosition = Terms::none;
-  if constexpr (serves_all(kD)) {
-    constexpr Shape kFew = shape_for(kD, Purpose::few), kRich = shape_for(kD, Purpose::rich);
-    if (c.terms == Terms::any) return kernel_of<kRich, Element, Terms::any, kMoments>();
-    if (c.shape == kFew) return kernel_of<kFew, Element, kPosition, kNone>();
+  constexpr auto kPosition = Terms::none, kAny = Terms::any;
+  if (c.shape == kFew) {
+    return c.terms == kAny ? kernel_of<kFew, Element, kAny, kNone>() : kernel_of<kFew, Element, kPosition, kNone>();
+  }
+  if (c.terms == kAny) {
+    return c.statistics == kNone ? kernel_of<kRich, Element, kAny, kNone>()
+                                 : kernel_of<kRichMoments, Element, kAny, kMoments>();
   }
   if (c.statistics == kMoments) return kernel_of<kPlain, Element, kPosition, kMoments>();
   if (c.shape == kWide) {

@@ -49,7 +49,7 @@ class Tiles {
     }
     TileIndex index = a_.listed == nullptr ? tile_index(a_.cut, t) : a_.listed[t / a_.cut.heads];
     if (a_.listed != nullptr) index.head = t % a_.cut.heads;
-    return with_groups(with_a_block(make_tile(a_.call, a_.cut, index, t), a_.cut.key_block), a_.window, a_.cut);
+    return with_a_block(make_tile(a_.call, a_.cut, index, t), a_.cut.key_block);
   }
   // Every tile is followed by one question for the next, so the counter is 0 again when all have been taken.
   KEEL_DEVICE int next() const {
