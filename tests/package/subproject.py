@@ -57,7 +57,7 @@ def check_configured(build, keel):
 
     count = steps(build)
     check(count <= MOST_STEPS, f"at most {MOST_STEPS} steps", count)
-    print(f"{count} steps, flags {' '.join(flags_of(build, 'src/core/problem.cc'))}")
+    print(f"{count} steps, flags {' '.join(flags_of(build, 'src/cpu/plan.cc'))}")
     targets = set(re.findall(r"^(keel\w*): phony$", run("ninja", "-C", build, "-t", "targets", "all"), re.M))
     folders = re.search(r"set\(library_folders (.*)\)", (keel / "src/CMakeLists.txt").read_text(encoding="utf-8"))[1]
     check(targets == {"keel", *(f"keel_{folder}" for folder in folders.split())}, "libkeel and its folders", sorted(targets))
