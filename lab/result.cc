@@ -121,4 +121,9 @@ std::string number_text(double value) {
   return fmt::format("{:.4g}", value);
 }
 
+std::string capitalised(std::string text) {
+  if (!text.empty() && text[0] >= 'a' && text[0] <= 'z') text[0] += 'A' - 'a';
+  return text;
+}
+
 }  // namespace keel::lab

@@ -132,4 +132,7 @@ std::string to_csv(const Table& table);
 // Enough digits to read: 0.3711, 1.2e-05, 64.02.
 std::string number_text(double value);
 
+// With a capital first letter, as a title or a sentence begins.
+std::string capitalised(std::string text);
+
 }  // namespace keel::lab

@@ -50,13 +50,13 @@ const Editor = (() => {
     const area = (text) => element("textarea", { rows: 4, spellcheck: "false", ...on }, text);
 
     let mode = "sentence";
-    const text = element("input", { type: "text", value: "the cat saw the dog and the dog saw the cat", ...on });
+    const text = element("textarea", { rows: 2, ...on }, "the cat saw the dog and the dog saw the cat");
     const size = select([4, 16, 64, 256].map((d) => [d, String(d)]));
     size.value = "64";
     const texts = { Q: area("1 0\n0 1\n1 1"), K: area("1 0\n0 1\n0.5 0.5"), V: area("1 0\n0 1\n0.5 0.5") };
     const scale = select([["root", "÷ √d_k"], ["none", "unscaled"], ["number", "× a factor of your own"], ["norm", "QK-norm, × a factor"]]);
     const factor = numberInput(1);
-    const mask = select([["none", "none"], ["causal", "causal"], ["window", "causal, a window of 2 keys back"]]);
+    const mask = select([["none", "none"], ["causal", "causal"], ["window", "causal, at most 2 keys back"]]);
     const softcap = numberInput("", { min: 0, placeholder: "none" });
     const sink = numberInput("", { placeholder: "none" });
     const error = element("p", { class: "error", role: "alert" });
@@ -79,7 +79,7 @@ const Editor = (() => {
       element("div", { class: "results" },
         element("div", { class: "maps" },
           element("figure", { class: "map" }, element("h3", { text: "Weights: who attends to whom" }), canvases.weights),
-          element("figure", { class: "map" }, element("h3", { text: "Gradient at the scores, in size" }), canvases.gradient)),
+          element("figure", { class: "map" }, element("h3", { text: "Size of the gradient at the scores" }), canvases.gradient)),
         table));
 
     function compute() {

@@ -59,7 +59,7 @@ const Example = (() => {
     const scores = result("S", "", TOKENS, TOKENS * TOKENS);
     const divide = element("input", { type: "checkbox", id: "worked-scaled", checked: true, onchange: () => { scaled = divide.checked; update(); } });
     const reset = element("button", {
-      type: "button", class: "plain", text: "The document's numbers", onclick: () => {
+      type: "button", class: "plain", text: "Reset to document 003", onclick: () => {
         for (const name in GIVEN) GIVEN[name].forEach((value, i) => { given[name][i] = value; inputs[name][i].value = value; inputs[name][i].removeAttribute("aria-invalid"); });
         scaled = divide.checked = true;
         update();
@@ -70,7 +70,7 @@ const Example = (() => {
       step("1. Three tokens, the rows of X, and three projections. Change any number.", ...Object.keys(GIVEN).map(editable)),
       element("p", { class: "under" }, divide, element("label", { for: "worked-scaled", text: " divide the scores by √d_k = √2 " }), reset)), element("div", {},
       step("2. Project: Q = X·W_Q, K = X·W_K, V = X·W_V. One row per token.", result("Q", "Q", HEAD, TOKENS * HEAD).box, result("K", "K", HEAD, TOKENS * HEAD).box, result("V", "V", HEAD, TOKENS * HEAD).box),
-      step("3. Compare every query with every key, normalise each row, and average the values with it.", scores.box, result("A", "A = softmax(S)", TOKENS, TOKENS * TOKENS).box, result("O", "O = A·V", HEAD, TOKENS * HEAD).box)));
+      step("3. Compare every query with every key, normalise each row, and average the values with its weights.", scores.box, result("A", "A = softmax(S)", TOKENS, TOKENS * TOKENS).box, result("O", "O = A·V", HEAD, TOKENS * HEAD).box)));
 
     function update() {
       const [q, k, v] = ["W_Q", "W_K", "W_V"].map((name) => multiply(given.X, given[name], MODEL));

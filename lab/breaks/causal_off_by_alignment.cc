@@ -34,15 +34,15 @@ double keys_seen(const Matrix& p, std::int64_t row) {
 Break causal_off_by_alignment() {
   return {
       .name = "causal-off-by-alignment",
-      .scene = "The last four of sixteen tokens attend to all sixteen, whose keys were kept, under a causal mask.",
-      .summary = "The last four of sixteen tokens attend over keys kept from before, under a causal mask.",
+      .scene = "The last four of sixteen tokens attend to all sixteen, whose keys are in a cache, under a causal mask.",
+      .summary = "The last four of sixteen tokens attend to the keys in a cache, under a causal mask.",
       .suspect = "the causal mask starts in the wrong corner",
       .before = "mask = ones(n_q, n_k).tril(diagonal=n_k - n_q)",
       .after = "mask = ones(n_q, n_k).tril()",
       .questions = {{"seen-last", "the keys that the last token sees"},
                     {"seen-first", "the keys that the first of the four sees"},
                     {"difference", "the largest difference from the weights of one pass over all sixteen"},
-                    {"difference-square", "the same where all sixteen are queries, as in training"}},
+                    {"difference-square", "the same when all sixteen are queries, as in training"}},
       .run =
           [](Work& work, Version version) {
             const Causal causal = version == Version::healthy ? Causal::bottom_right : Causal::top_left;
@@ -63,13 +63,13 @@ Break causal_off_by_alignment() {
             seen.figures.push_back(weights_figure(weights(tail(q, kTokens - kNew), k, causal)));
             return seen;
           },
-      .hints = {"The mask has four rows and sixteen columns. Draw what it should be.",
+      .hints = {"The mask has four rows and sixteen columns. Draw it as it should be.",
                 "Which token of the sequence is query 0 of the four?",
                 "tril() starts its diagonal in the top left corner, where query 0 and key 0 meet."},
       .cause =
-          "With a cache the queries are the last of the sequence, so query i is at position n_k − n_q + i. A mask that "
-          "starts in the top left takes it for position i and hides the keys from there on, the newest of all. With as "
-          "many queries as keys both masks are the same: training and its tests never show it.",
+          "With a cache the queries are the last tokens of the sequence, so query i is at position n_k − n_q + i. A "
+          "mask that starts in the top left takes it to be at position i and hides every key after that, the newest "
+          "included. With as many queries as keys both masks are the same, so training and its tests never show it.",
       .fix =
           "Align the mask to the bottom right: Causal::bottom_right in keel::attention; top_left is for sequences that "
           "start together.",

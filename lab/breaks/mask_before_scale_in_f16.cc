@@ -110,7 +110,7 @@ Break mask_before_scale_in_f16() {
   return {
       .name = "mask-before-scale-in-f16",
       .scene = "Causal attention in 16 bits over eight tokens, of which the first three are padding.",
-      .summary = "The mask is −1e9 added to the scores, in 16 bits; the sequence begins with three tokens of padding.",
+      .summary = "The mask is −1e9 added to the scores, in 16 bits; the sequence begins with three padding tokens.",
       .suspect = "the mask is a large number that is added to the scores",
       .before = "scores = (q @ k.T / sqrt(d_k)).masked_fill(mask == 0, -inf)   # rows without a key: 0",
       .after = "scores = (q @ k.T + where(mask == 0, -1e9, 0)) / sqrt(d_k)    # in float16",
@@ -135,15 +135,16 @@ Break mask_before_scale_in_f16() {
           },
       .hints =
           {"What is the largest number that float16 can hold?",
-           "It is 65,504: −1e9 becomes −∞. What is a row in which every score is −∞, less its largest score?",
-           "bfloat16 holds −1e9, but with 8 bits: a score of 5 less 1e9 is −1e9. What is the softmax of equal scores?"},
+           "It is 65,504: −1e9 becomes −∞. What remains of a row of −∞ when its largest score is subtracted?",
+           "bfloat16 holds −1e9, but with 8 bits of precision: 5 − 1e9 is −1e9. What is the softmax of equal scores?"},
       .cause =
           "In float16 −1e9 is −∞. Rows that see a key are fine; in a row that sees none, −∞ − (−∞) is not a number, "
-          "and one such row makes the whole gradient at V not a number. In bfloat16 (and float32) −1e9 is finite and "
-          "swallows the scores, so a row that sees no key attends to all masked keys equally, padding and future.",
+          "and one such row turns the whole gradient at V into NaN. In bfloat16 (and float32) −1e9 is finite and "
+          "swallows the scores, so a row that sees no key attends to all masked keys equally, padding and future "
+          "alike.",
       .fix =
-          "Mask by a boolean that the softmax knows of (Options::mask), and let a row without a key be 0, as "
-          "keel::attention does. Add no large number.",
+          "Use a boolean mask that the softmax itself applies (Options::mask), and let a row without a key be 0, as "
+          "keel::attention does. Never add a large number instead.",
   };
 }
 

@@ -5,7 +5,7 @@ namespace keel::lab {
 Break no_scale() {
   return {
       .name = "no-scale",
-      .scene = "A small transformer is trained on key–value lookup, with heads of d_k 4, 16 and 64.",
+      .scene = "A small transformer is trained on key–value lookup, with heads of size d_k = 4, 16 and 64.",
       .summary = "The scores go into the softmax as they are; a small transformer is trained on key–value lookup.",
       .suspect = "the scores are not divided by anything",
       .before = "scores = q @ k.T / sqrt(d_k)",
@@ -27,14 +27,14 @@ Break no_scale() {
                  runs.at_start(64, &Snapshot::dw_q), runs.steps(64), runs.accuracy(64), runs.steps(16), runs.steps(4)},
                 runs.figures()};
           },
-      .hints = {"Look at the variance of a row's scores. Which size is it close to?",
+      .hints = {"Look at the variance of a row's scores. Which of the model's sizes is it close to?",
                 "A dot product of d_k independent products of unit variance has variance d_k.",
                 "dQ = scale · dS · K: the scale that is gone from the scores is gone from the gradient as well."},
       .cause =
-          "Without the division the scores have d_k times the variance, so rows begin sharp on keys that chance chose, "
-          "and learning takes more steps. The gradient does not vanish: single rows let little through, but what comes "
-          "through is no longer divided by √d_k either. At d_k = 4 the factor is only 2, which is why small models "
-          "hide this.",
+          "Without the division the scores have d_k times the variance, so rows begin sharply focused on keys picked "
+          "by chance, and learning takes more steps. The gradient does not vanish: individual rows let little through, "
+          "but what comes through is no longer divided by √d_k either. At d_k = 4 the factor is only 2, which is why "
+          "small models hide this.",
       .fix = "Divide by √d_k: the default scale of keel::attention, ScaledDotScore in keel::nn.",
   };
 }

@@ -72,11 +72,11 @@ Break softmax_over_queries() {
           },
       .hints = {"Add up the weights along each row, then along each column.",
                 "Key 7 is seen by query 7 alone. What weight does it get?",
-                "The denominator of a weight adds up over all queries that see the key. Which of them come later?"},
+                "The denominator of a weight is a sum over all queries that see the key. Which of them come later?"},
       .cause =
           "Now each key shares itself out among the queries instead of each query among the keys. Every weight is "
           "still between 0 and 1, so nothing fails; but rows no longer add up to 1 (early tokens fade, late ones "
-          "swell), and the denominator holds the scores of later queries: the future leaks through the mask.",
+          "swell), and the denominator contains the scores of later queries: the future leaks through the mask.",
       .fix = "Normalise over the keys, the last dimension of (…, n_q, n_k), and test that rows add up to 1.",
   };
 }

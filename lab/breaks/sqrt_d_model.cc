@@ -5,8 +5,10 @@ namespace keel::lab {
 Break sqrt_d_model() {
   return {
       .name = "sqrt-d-model",
-      .scene = "A small transformer of d_model 32 is trained on key–value lookup, with heads of d_k 4, 16 and 64.",
-      .summary = "The scores are divided by the root of another size; d_model is 32.",
+      .scene =
+          "A small transformer with d_model = 32 is trained on key–value lookup, with heads of size d_k = 4, 16 and "
+          "64.",
+      .summary = "The scores are divided by the square root of another size; d_model is 32.",
       .suspect = "the scores are divided by √d_model instead of √d_k",
       .before = "scores = q @ k.T / sqrt(d_k)",
       .after = "scores = q @ k.T / sqrt(d_model)",
@@ -29,13 +31,14 @@ Break sqrt_d_model() {
                         runs.figures()};
           },
       .hints = {"Compare the largest weights at d_k = 4, 16 and 64 before training. Should they depend on d_k?",
-                "With h heads of d_k each, d_model is often h·d_k: the scores come out √h times too small.",
-                "Here heads do not share d_model, so d_k can be larger than it too. Compare d_k = 4 with d_k = 64."},
+                "With h heads of size d_k, d_model is often h·d_k: the scores come out √h times too small.",
+                "Here the heads do not split d_model between them, so d_k can even be larger. Compare d_k = 4 with d_k "
+                "= 64."},
       .cause =
-          "q·k adds d_k products, so its standard deviation is √d_k, whatever d_model is. Divided by √d_model, heads "
-          "smaller than the model begin flatter than they should, larger ones sharper. Training makes up for a factor "
-          "of this size: the weights grow until the scores fit.",
-      .fix = "Divide by the root of the head's size, q.shape[-1], not of the model's.",
+          "q·k adds up d_k products, so its standard deviation is √d_k, whatever d_model is. Divided by √d_model, "
+          "heads smaller than the model begin flatter than they should, larger ones sharper. Training makes up for a "
+          "factor of this size: the weights grow until the scores fit.",
+      .fix = "Divide by the square root of the head size, q.shape[-1], not of d_model.",
   };
 }
 

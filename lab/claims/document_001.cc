@@ -47,7 +47,7 @@ std::vector<Claim> claims_001() {
        [](Evidence& e) {
          return compare_by_size(e, "scaled_var", {1, 8, 64, 512, 1024}, [](double) { return 1.0; });
        }},
-      {"001-normal", "variance", "At a random start the scores are nearly N(0, d_k).", "excess kurtosis ≈ 0",
+      {"001-normal", "variance", "At random initialisation the scores are nearly N(0, d_k).", "excess kurtosis ≈ 0",
        [](Evidence& e) {
          const auto& m = e("variance.range.excess_kurtosis");
          return Judgement{"excess kurtosis " + number_text(m.value), spread_text(m),
@@ -148,7 +148,7 @@ std::vector<Claim> claims_001() {
          return Judgement{fmt::format("{} nats against {}", number_text(hot.value), number_text(unit.value)),
                           spread_text(hot), rule(more(hot, unit))};
        }},
-      {"001-overflow", "softmax", "A softmax without care overflows for large inputs.", "overflows",
+      {"001-overflow", "softmax", "A naive softmax overflows for large inputs.", "overflows",
        [](Evidence& e) {
          std::vector<Tested> cases;
          for (const char* dtype : {"f64", "f32", "f16", "bf16"}) {
@@ -186,7 +186,7 @@ std::vector<Claim> claims_001() {
          }
          return judge(cases, {e("ablation.scaled.d64.reached"), "d_k = 64", true}, kSizeIs);
        }},
-      {"001-prevents", "ablation", "Scaling prevents instability.", "bears a learning rate that unscaled does not",
+      {"001-prevents", "ablation", "Scaling prevents instability.", "tolerates a learning rate that unscaled does not",
        [](Evidence& e) {
          std::vector<Tested> cases;
          for (const int d : {16, 64}) {
@@ -258,7 +258,7 @@ std::vector<Claim> claims_001() {
                           spread_text(hot), rule(more(hot, unit))};
        }},
       {"001-critical-where", "translate", "Scaling is critical at a high d_k and less so at a low one.",
-       "lost without it: more at 256 than at 16",
+       "more is lost without it at 256 than at 16",
        [](Evidence& e) {
          std::string measured;
          std::vector<Measurement> lost;
@@ -274,7 +274,7 @@ std::vector<Claim> claims_001() {
        }},
       {"001-universal", "", "Large language models universally use √d_k.", "all of them",
        [](Evidence&) {
-         return Judgement{"nothing: it is about which models others have built, and the lab trains only its own",
+         return Judgement{"nothing: it is about the models that others have built, and the lab trains only its own",
                           "none",
                           {Ruling::undecided, "out of reach of a measurement"}};
        }},

@@ -19,7 +19,7 @@ std::vector<Claim> claims_002() {
       {"002-deviation", "variance", "At d_k = 64 the standard deviation is about 8.", "8",
        [](Evidence& e) { return compare(e("variance.unit.d64.sd"), 8, kEqual); }},
       {"002-easily", "saturation", "At d_k = 64 the scores of a row easily look like [−20, 3, 25, −15].",
-       "a score of size 25 in most rows",
+       "a score of magnitude 25 in most rows",
        [](Evidence& e) {
          std::vector<Tested> cases;
          for (const int n : {4, 16, 64, 256, 1024}) {
@@ -46,7 +46,7 @@ std::vector<Claim> claims_002() {
          return Judgement{fmt::format("at most {} apart", number_text(m.value)), spread_text(m),
                           rule(printed(m.value, 0, 1))};
        }},
-      {"002-softer", "softmax", "That gives a softer distribution, from which one can learn.", "softer",
+      {"002-softer", "softmax", "That gives a softer distribution, which can be learned from.", "softer",
        [](Evidence& e) {
          const double wide = e("softmax.row.wide_002.p2").value, narrow = e("softmax.row.narrow_002.p2").value;
          const double before = e("softmax.row.wide_002.jacobian").value;

@@ -61,7 +61,7 @@ std::vector<Claim> claims_003() {
        [](Evidence& e) {
          return compare_by_size(e, "var", {4, 64, 1024}, [](double d) { return d; });
        }},
-      {"003-magnitude", "variance", "At d_k = 64 a typical dot product is about 8 in size.", "8",
+      {"003-magnitude", "variance", "At d_k = 64 a typical dot product is about 8 in magnitude.", "8",
        [](Evidence& e) {
          Judgement j = compare(e("variance.unit.d64.sd"), 8, kAbout);
          j.measured +=
@@ -148,7 +148,7 @@ std::vector<Claim> claims_003() {
          }
          return judge(cases, {e("entropy.raw.d1024.n64"), "64 keys"}, kThereAre);
        }},
-      {"003-slow", "scores", "Additive scores are slow; a dot product is the cheaper.", "dot takes less time",
+      {"003-slow", "scores", "Additive scores are slow; a dot product is cheaper.", "dot takes less time",
        [](Evidence& e) {
          std::vector<Tested> cases;
          for (const int d : {16, 64, 256}) {
@@ -161,7 +161,7 @@ std::vector<Claim> claims_003() {
        [](Evidence& e) { return linear_time(e, "additive", "d_a"); }},
       {"003-linear-dot", "scores", "A dot product costs O(d).", "time ∝ d",
        [](Evidence& e) { return linear_time(e, "dot", "d"); }},
-      {"003-sequential", "scores", "Additive scores have to be computed one after the other, dot products need not.",
+      {"003-sequential", "scores", "Additive scores have to be computed one after another; dot products do not.",
        "a chain that grows with n, against one that does not",
        [](Evidence& e) {
          const double first = e("scores.depth.additive.n8").value, last = e("scores.depth.additive.n256").value;
@@ -194,9 +194,9 @@ std::vector<Claim> claims_003() {
        [](Evidence& e) { return growing_chain(e, "path"); }},
       {"003-path-attention", "scores", "In attention it is O(1).", "the same for all n",
        [](Evidence& e) { return constant_chain(e, "path"); }},
-      {"003-compute-attention", "scores", "Attention computes O(n²·d).", "time ∝ n² and ∝ d",
+      {"003-compute-attention", "scores", "Attention takes O(n²·d) time.", "time ∝ n² and ∝ d",
        [](Evidence& e) { return growth(e, "attention", 2, 1); }},
-      {"003-compute-rnn", "scores", "A recurrent layer computes O(n·d²).", "time ∝ n and ∝ d²",
+      {"003-compute-rnn", "scores", "A recurrent layer takes O(n·d²) time.", "time ∝ n and ∝ d²",
        [](Evidence& e) { return growth(e, "gru", 1, 2); }},
       {"003-wins", "scores", "For n < d attention wins on everything: time, sequential steps, path.",
        "less of each at n = d/2",
@@ -211,7 +211,7 @@ std::vector<Claim> claims_003() {
          }
          return judge(cases, {e("scores.meet.d64.n32.ratio"), "d = 64", false, "rounds"}, {.name = "d = "});
        }},
-      {"003-crossover", "scores", "By O(n²·d) and O(n·d²), the two cost the same at n = d.", "n = d",
+      {"003-crossover", "scores", "With O(n²·d) and O(n·d²), the two cost the same at n = d.", "n = d",
        [](Evidence& e) {
          std::vector<Tested> cases;
          for (const int d : {16, 32, 64, 128}) {
@@ -220,8 +220,8 @@ std::vector<Claim> claims_003() {
          }
          return judge(cases, {e("scores.meet.d64.crossing"), "d = 64", false, "rounds"}, {.name = "d = "});
        }},
-      {"003-additive-works", "translate", "Scores by a learned network (Bahdanau) work.",
-       "half the way from a decoder without attention to 100 BLEU, or more",
+      {"003-additive-works", "translate", "Scores from a learned network (Bahdanau) work.",
+       "at least halfway from a decoder without attention to 100 BLEU",
        [](Evidence& e) {
          const auto &additive = e("translate.additive.bleu"), &none = e("translate.none.bleu");
          return Judgement{fmt::format("BLEU {:.1f}; {:.1f} without attention", additive.value, none.value),

@@ -100,7 +100,7 @@ std::vector<Claim> claims_004() {
        }},
       {"004-orthogonal", "example", "The dot product of orthogonal vectors is near 0.", "0",
        [](Evidence& e) { return compare(e("example.score.orthogonal"), 0, kEqual); }},
-      {"004-kills", "ablation", "Without scaling the gradients are killed while training.",
+      {"004-kills", "ablation", "Without scaling, gradients are killed during training.",
        "dW_Q ≈ 0 over the run at d_k = 64",
        [](Evidence& e) {
          const auto &raw = e("ablation.raw.d64.dw_q"), &scaled = e("ablation.scaled.d64.dw_q");

@@ -49,7 +49,7 @@ constexpr std::array<Watched, 4> kWatched{
     {{"loss", "Loss", "loss, nats", &Snapshot::loss, true},
      {"largest", "Largest weight of a row", "largest weight", &Snapshot::max_weight},
      {"entropy", "Entropy of a row", "entropy, nats", &Snapshot::entropy},
-     {"gradient", "Gradient at W_Q", "norm of dW_Q", &Snapshot::dw_q, true}}};
+     {"gradient", "Gradient at W_Q", "norm of the gradient", &Snapshot::dw_q, true}}};
 
 std::vector<double> over(const std::vector<Trained>& runs, const std::function<double(const Trained&)>& value) {
   std::vector<double> values;
@@ -136,8 +136,7 @@ void train_saturated(Work& work, double share, Result& result) {
   result.exact("ablation.saturated.lr", lr);
   result.findings.push_back(
       fmt::format("A block whose rows begin one-hot ({:.0f} % of them above 0.99) gets {:.0f} % of values right after "
-                  "training, at its best "
-                  "learning rate; {:.0f} % of its runs reach the target.",
+                  "training, at its best learning rate; {:.0f} % of its runs reach the target.",
                   100 * result.at("ablation.saturated.start.saturated"), 100 * result.at("ablation.saturated.accuracy"),
                   100 * result.at("ablation.saturated.reached")));
 }
@@ -146,7 +145,8 @@ class Ablation : public Experiment {
  public:
   std::string name() const override { return "ablation"; }
   std::string question() const override {
-    return "Does a transformer learn without the scaling, or with another one, when each may choose its learning rate?";
+    return "Does a transformer learn without the scaling, or with a different one, when each variant may choose its "
+           "learning rate?";
   }
   Cost cost() const override { return {140, 650}; }
 
@@ -196,11 +196,10 @@ class Ablation : public Experiment {
     Result result;
     result.settings = fmt::format(
         "Key–value lookup: {} pairs and {} questions per sequence, {} keys, {} values; one pre-norm block, d_model {}, "
-        "{} heads of d_k, LeCun's weights; Adam, {} steps of {} sequences, measured on {} others. Learning rate from "
-        "{:g} to {:g}: of {} the one at which most runs reach the target, then by mean loss, over {} seeds; then {} "
-        "other seeds. Target: half of chance, {:.2f} nats. Saturated: d_k {} with scores of standard deviation {:.0f} "
-        "at the "
-        "start, at the best of those rates.",
+        "{} heads of size d_k, LeCun's weights; Adam, {} steps of {} sequences, measured on {} others. Learning rate, "
+        "from {:g} to {:g}: of {}, the one at which most runs reach the target, with ties decided by mean loss, over "
+        "{} seeds; results from {} other seeds. Target: half of chance, {:.2f} nats. Saturated: d_k {} with scores of "
+        "standard deviation {:.0f} at the start, at the best of those rates.",
         recall::kPairs, recall::kQuestions, recall::kKeys, recall::kValues, recall::kModel, recall::kHeads, steps,
         recall::kBatch, recall::kExamined, rates.front(), rates.back(), rates.size(), tries, seeds, target(),
         kSaturatedSize, kSaturation);
@@ -238,18 +237,18 @@ class Ablation : public Experiment {
                             at("scaled", d, "start.max_weight"), d);
     }
     result.findings.push_back(
-        fmt::format("Unscaled and with its own learning rate, the model gets {:.0f} % of values right at d_k = 64 "
-                    "(scaled {:.0f} %). Steps to the target as a multiple of scaled: {}.",
+        fmt::format("Unscaled, with its own learning rate, the model gets {:.0f} % of values right at d_k = 64 "
+                    "(scaled {:.0f} %). Steps to the target, as a multiple of the scaled model's: {}.",
                     100 * at("raw", 64, "accuracy"), 100 * at("scaled", 64, "accuracy"), slower));
     result.findings.push_back(fmt::format("Largest weight of a row before the first step: {}.", starts));
     result.findings.push_back(
         fmt::format("Norm of the gradient at W_Q at the first step, d_k = 64: {:.2f} unscaled, {:.2f} scaled.",
                     at("raw", 64, "start.dw_q"), at("scaled", 64, "start.dw_q")));
-    result.findings.push_back(
-        fmt::format("The best learning rate at d_k = 64 is {:g} unscaled and {:g} scaled. √d_model = √{} instead of "
-                    "√d_k takes {:.2f} times the steps at d_k = 4 and {:.2f} at 64; a learned τ {:.2f} and {:.2f}.",
-                    at("raw", 64, "lr"), at("scaled", 64, "lr"), recall::kModel, at("model", 4, "slower"),
-                    at("model", 64, "slower"), at("learned", 4, "slower"), at("learned", 64, "slower")));
+    result.findings.push_back(fmt::format(
+        "The best learning rate at d_k = 64 is {:g} unscaled and {:g} scaled. √d_model = √{} instead of "
+        "√d_k takes {:.2f} times the steps at d_k = 4 and {:.2f} at 64; a learned τ takes {:.2f} and {:.2f}.",
+        at("raw", 64, "lr"), at("scaled", 64, "lr"), recall::kModel, at("model", 4, "slower"),
+        at("model", 64, "slower"), at("learned", 4, "slower"), at("learned", 64, "slower")));
   }
 
   static void draw_ends(Result& result, const std::vector<std::int64_t>& sizes,

@@ -71,11 +71,11 @@ void measure_growth(Work& work, Result& result) {
     const double last = raw.points.back().y, kept = scaled.points.back().y;
     result.findings.push_back(
         fmt::format("{} keys: unscaled entropy falls from {:.2f} nats at d_k = 1 to {:.2f} at 64 and {:.3f} at 1024 "
-                    "({:.1f} % of ln {}); divided by √d_k it stays at {:.3f}, where theory has {:.3f}.",
+                    "({:.1f} % of ln {}); divided by √d_k it stays at {:.3f} (theory: {:.3f}).",
                     n, raw.points.front().y, result.at(fmt::format("entropy.raw.d64.n{}", n)), last, 100 * last / even,
                     n, kept, plateau));
     result.draw(
-        fmt::format("growth-{}", n), fmt::format("Entropy of the weights as Q and K grow in d_k, {} keys", n),
+        fmt::format("growth-{}", n), fmt::format("Entropy of the weights as d_k grows, {} keys", n),
         fmt::format(
             "Even weights have {:.2f} nats. Unscaled falls to {:.3f} at d_k = 1024; scaled levels off at {:.3f}.", even,
             last, kept),
@@ -111,12 +111,13 @@ void measure_temperature(Work& work, Result& result) {
     largest.points.push_back(point(cells[i].tau, column(found[i], &Found::max_weight)));
   }
   const auto text = [&](const char* tau) { return result.at(fmt::format("entropy.temperature.{}.entropy", tau)); };
-  result.findings.push_back(fmt::format(
-      "A temperature of half √d_k takes the entropy of 64 keys from {:.2f} to {:.2f} nats, twice √d_k to {:.2f}.",
-      text("1"), text("0.5"), text("2")));
+  result.findings.push_back(
+      fmt::format("A temperature of half √d_k takes the entropy over 64 keys from {:.2f} to {:.2f} nats; one of twice "
+                  "√d_k, to {:.2f}.",
+                  text("1"), text("0.5"), text("2")));
   result.draw("temperature", "Temperature τ in units of √d_k, d_k = 64, 64 keys",
-              fmt::format("Entropy rises with τ, from {:.2f} of its maximum at τ = √d_k/8 (no scaling) over {:.2f} at "
-                          "√d_k to {:.3f} at 8 √d_k; the largest weight falls.",
+              fmt::format("Entropy rises with τ, from {:.2f} of its maximum at τ = √d_k/8 (no scaling) through {:.2f} "
+                          "at √d_k to {:.3f} at 8 √d_k; the largest weight falls.",
                           entropy.points.front().y, entropy.points[3].y, entropy.points.back().y),
               Lines{{"τ / √d_k", true}, {"share"}, {entropy, largest}, kBand});
 }

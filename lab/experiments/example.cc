@@ -66,7 +66,7 @@ void three_tokens(Result& result) {
   }
   result.findings.push_back(
       fmt::format("Token 1 gives itself {:.4f}, token 2 {:.4f} and token 3 {:.4f}. Token 3 has the same score for all "
-                  "and so weights of {:.4f} each. Paper and Keel agree to {:.0e}.",
+                  "and so weights of {:.4f} each. Keel agrees with the sums done on paper to {:.0e}.",
                   rows.weights.at(0, 0), rows.weights.at(0, 1), rows.weights.at(0, 2), rows.weights.at(2, 0), apart));
   const auto add = [&](const char* id, const char* title, const char* text, Table table) {
     result.draw(id, title, text, std::move(table));
@@ -79,7 +79,8 @@ void three_tokens(Result& result) {
       matrix_table("S / √2", scaled, "key"));
   add("exp", "3a. Exponentials", "e to the power of each scaled score.", matrix_table("exp", e, "key"));
   add("weights", "3b. Weights A: each row divided by its sum", "Each row adds up to 1.", matrix_table("A", p, "key"));
-  add("output", "4. Output O = AV", "The values averaged with a row's weights.", matrix_table("O", out, "component"));
+  add("output", "4. Output O = AV", "The values, averaged with each row's weights.",
+      matrix_table("O", out, "component"));
 }
 
 // Weights under a causal mask; what it hides is left out.
@@ -147,8 +148,8 @@ void causal(Work& work, Result& result) {
   }
   const double apart = result.at("example.causal.big_apart");
   result.findings.push_back(fmt::format(
-      "Under the causal mask token i sees {}, {}, {} and {} keys. Adding −1e9 instead gives {} weights, but a row with "
-      "every key masked that way still attends, {:.2f} to its first choice, where a mask gives 0.",
+      "Under the causal mask tokens 0 to 3 see {}, {}, {} and {} keys. Adding −1e9 instead gives {} weights, but a row "
+      "with every key masked that way still attends (its first choice gets {:.2f}), whereas a mask gives 0.",
       visible[0], visible[1], visible[2], visible[3],
       apart == 0 ? "exactly the same" : fmt::format("the same (to {:.0e})", apart),
       result.at("example.causal.blind_max_weight")));

@@ -173,33 +173,34 @@ void draw_sizes(Result& result, const std::vector<Cell>& cells, const std::vecto
   const auto ratio = [&](const char* id) { return result.at(fmt::format("gradient.ratio.lecun.d64.n64.{}", id)); };
   result.findings.push_back(fmt::format(
       "Removing the scaling at d_k = 64 and 64 keys does not bring the first step's gradient to zero: dW_Q becomes "
-      "{:.1f} times as large, dW_K {:.1f}, dW_V {:.1f}; the gradient with respect to the scores {:.1f}.",
+      "{:.1f} times as large, dW_K {:.1f}, dW_V {:.1f}, and the gradient with respect to the scores {:.1f}.",
       ratio("dw_q"), ratio("dw_k"), ratio("dw_v"), ratio("ds")));
   result.findings.push_back(
       "Part of that is the factor itself: dQ = scale · dS · K, so dividing the scores by √d_k also divides what "
       "reaches Q, K and their projections. The gradient with respect to the scores, dS, is free of it.");
   result.findings.push_back(fmt::format(
-      "What vanishes is the gradient of single rows. Unscaled, {:.0f} % of rows at d_k = 64 and {:.0f} % at d_k = 256 "
-      "let through less than a hundredth of what an even row would; scaled, {:.0f} % and {:.0f} %.",
+      "What vanishes is the gradient of individual rows. Unscaled, {:.0f} % of rows at d_k = 64 and {:.0f} % at d_k = "
+      "256 let through less than a hundredth of what an even row would; scaled, {:.0f} % and {:.0f} %.",
       100 * result.at("gradient.dead.raw.lecun.d64.n64"), 100 * result.at("gradient.dead.raw.lecun.d256.n64"),
       100 * result.at("gradient.dead.scaled.lecun.d64.n64"), 100 * result.at("gradient.dead.scaled.lecun.d256.n64")));
   result.draw("ratio", "Gradient at step 1: unscaled ÷ scaled, against d_k",
-              fmt::format("Above 1 the unscaled gradient is the larger. At d_k = 64: dS {:.2f}, dQ {:.2f}, dV {:.2f}, "
+              fmt::format("Above 1, the unscaled gradient is larger. At d_k = 64: dS {:.2f}, dQ {:.2f}, dV {:.2f}, "
                           "dW_Q {:.2f}, dW_V {:.2f}, dX {:.2f}.",
                           ratio("ds"), ratio("dq"), ratio("dv"), ratio("dw_q"), ratio("dw_v"), ratio("dx")),
               Lines{{"d_k", true}, {"norm unscaled ÷ scaled", true}, std::move(ratios), kBand});
   result.draw("norms", "Norms of the gradient at step 1 against d_k",
               "The numbers behind the ratios: the gradient with respect to the scores, W_Q and W_V in both arms.",
               Lines{{"d_k", true}, {"norm", true}, std::move(norms), kBand});
-  result.draw("jacobian", "The softmax's Jacobian, row by row",
-              fmt::format("Median of its norm over rows. Unscaled it goes from {:.3f} at d_k = 4 to {:.2g} at d_k = "
-                          "256, with a band that reaches 0; scaled it stays near {:.3f}. Even weights have {:.3f}.",
-                          raw.points.front().y, raw.points.back().y, scaled.points.back().y, even_jacobian(kTokens)),
-              Lines{{"d_k", true}, {"norm of the Jacobian"}, {raw, scaled, even}, "5 to 95 % of rows, line: median"});
+  result.draw(
+      "jacobian", "The softmax's Jacobian, row by row",
+      fmt::format("Median of its norm over rows. Unscaled, it goes from {:.3f} at d_k = 4 to {:.2g} at d_k = "
+                  "256, with a band that reaches 0; scaled, it stays near {:.3f}. For even weights it is {:.3f}.",
+                  raw.points.front().y, raw.points.back().y, scaled.points.back().y, even_jacobian(kTokens)),
+      Lines{{"d_k", true}, {"norm of the Jacobian"}, {raw, scaled, even}, "5 to 95 % of rows, line: median"});
 }
 
 void draw_keys(Result& result) {
-  Heatmap map{"keys", "d_k", "dW_Q unscaled ÷ scaled", {}, {}, {}, 0.02, 50, true};
+  Heatmap map{"keys", "d_k", "unscaled ÷ scaled", {}, {}, {}, 0.02, 50, true};
   Heatmap dead{"keys", "d_k", "share of rows that pass on nothing", {}, {}, {}, 0, 1};
   for (const std::int64_t d : kSizes) map.columns.push_back(fmt::format("{}", d));
   for (const std::int64_t n : kLengths) {
@@ -254,8 +255,8 @@ class GradientExperiment : public Experiment {
     Result result;
     result.settings = fmt::format(
         "One layer, one head, d_model 768; unit normal tokens, a unit normal gradient at the output; W_Q, W_K and W_V "
-        "drawn alike. 64 keys and d_k 64 for each initialisation; LeCun's (q and k of unit variance) with 4 to 256 of "
-        "both, and for the Jacobian of rows also d_k 1024. {} seeds.",
+        "drawn from the same distribution. Each initialisation with 64 keys at d_k 64; LeCun's (q and k of unit "
+        "variance) also with 4 to 256 keys at d_k 4 to 256, and for the Jacobian of rows at d_k 1024. {} seeds.",
         repeats_of(work));
     std::vector<const Initialisation*> starts;
     std::vector<Cell> cells;

@@ -83,7 +83,7 @@ void draw(const Figures& figures, Result& result) {
                   100 * result.at("length.scaled.n65536.relative")));
   result.draw("entropy", "Entropy ÷ ln n against the number of keys",
               fmt::format("Divided by √d_k it climbs from {:.2f} at 16 keys to {:.2f} at 65,536, towards even weights; "
-                          "with log n it ends at {:.2f}; unscaled at {:.2f}.",
+                          "with log n it ends at {:.2f}, unscaled at {:.2f}.",
                           entropy[1].points.front().y, entropy[1].points.back().y, entropy[2].points.back().y,
                           entropy[0].points.back().y),
               Lines{{"keys", true}, {"entropy ÷ ln n"}, entropy, kBand});
@@ -98,15 +98,15 @@ class Length : public Experiment {
  public:
   std::string name() const override { return "length"; }
   std::string question() const override {
-    return "What does 1/√d_k leave unsettled: does attention stay as sharp when the number of keys grows?";
+    return "What does 1/√d_k leave unsettled: does attention stay sharp as the number of keys grows?";
   }
   Cost cost() const override { return {1.6, 6.5}; }
 
   Result run(Work& work) const override {
     Result result;
     result.settings = fmt::format(
-        "Unit normal q and k, d_k 64, 16 queries, 16 to 65,536 keys; statistics are streamed, no matrix of weights is "
-        "held. log n: scale = (ln n / ln {}) / √d_k. {} seeds.",
+        "Unit normal q and k, d_k 64, 16 queries, 16 to 65,536 keys; statistics are streamed, without holding a matrix "
+        "of weights. “log n”: scale = (ln n / ln {}) / √d_k. {} seeds.",
         kReference, repeats_of(work));
 
     std::vector<Cell> cells;

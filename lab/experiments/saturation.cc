@@ -141,7 +141,8 @@ void draw_sizes(SizeFigures figures, Result& result) {
   const double half = result.at("saturation.raw.d64.n64.median"), sure = result.at("saturation.raw.d64.n64.share");
   result.findings.push_back(
       fmt::format("Unscaled, d_k = 64 and 64 keys: the median row puts {:.0f} % on one key, {:.0f} % of rows put more "
-                  "than 99 % there, and the most even row of a call {:.0f} %. Divided by √d_k the median is {:.1f} %.",
+                  "than 99 % there, and the flattest row of a call still puts {:.0f} % there. Divided by √d_k, the "
+                  "median is {:.1f} %.",
                   100 * half, 100 * sure, 100 * result.at("saturation.raw.d64.n64.min"),
                   100 * result.at("saturation.scaled.d64.n64.median")));
   result.draw("size", "The largest weight of a row against d_k, 64 keys",
@@ -152,15 +153,15 @@ void draw_sizes(SizeFigures figures, Result& result) {
   std::vector<double> edges;
   for (int i = 0; i <= 25; ++i) edges.push_back(0.04 * i);
   result.draw("distribution", "The largest weight of a row, d_k = 64, 64 keys",
-              fmt::format("Unscaled rows are spread over the whole range with a pile at 1 ({:.0f} % above 0.99); "
-                          "scaled rows lie together near {:.2f}.",
+              fmt::format("Unscaled rows are spread over the whole range, piling up at 1 ({:.0f} % above 0.99); "
+                          "scaled rows lie close together near {:.2f}.",
                           100 * sure, quantile(scaled_rows, 0.5)),
               Distribution{{"largest weight"},
                            edges,
                            {{"unscaled", shares(raw_rows, edges)}, {"divided by √d_k", shares(scaled_rows, edges)}}});
   result.draw(
       "share", "Unscaled: share of rows that put more than 99 % on one key",
-      fmt::format("Darker with d_k, lighter with more keys. With 4 and with 1024 keys: {:.0f} % and {:.0f} % of "
+      fmt::format("Darker as d_k grows, lighter with more keys. With 4 and with 1024 keys: {:.0f} % and {:.0f} % of "
                   "rows at d_k = 16, {:.0f} % and {:.0f} % at 64, {:.0f} % and {:.0f} % at 1024.",
                   100 * result.at("saturation.raw.d16.n4.share"), 100 * result.at("saturation.raw.d16.n1024.share"),
                   100 * result.at("saturation.raw.d64.n4.share"), 100 * result.at("saturation.raw.d64.n1024.share"),
@@ -169,9 +170,10 @@ void draw_sizes(SizeFigures figures, Result& result) {
       std::move(share));
   result.draw(
       "scaled", "Divided by √d_k: median of the largest weight",
-      fmt::format("The same in every column from d_k = 16 on; it falls with the number of keys, from {:.2f} at 4 keys "
-                  "to {:.3f} at 1024.",
-                  result.at("saturation.scaled.d64.n4.median"), result.at("saturation.scaled.d64.n1024.median")),
+      fmt::format(
+          "Nearly the same in every column from d_k = 16 on; it falls with the number of keys, from {:.2f} at 4 keys "
+          "to {:.3f} at 1024.",
+          result.at("saturation.scaled.d64.n4.median"), result.at("saturation.scaled.d64.n1024.median")),
       std::move(median));
 }
 
@@ -222,7 +224,7 @@ void measure_initialisations(Work& work, Result& result) {
     even.points.push_back({row, 1.0 / 64, 1.0 / 64, 1.0 / 64});
   }
   result.findings.push_back(
-      fmt::format("It depends on the initialisation. Unscaled and at d_k = 64 the median row puts {:.0f} % on one of "
+      fmt::format("It depends on the initialisation. Unscaled, at d_k = 64, the median row puts {:.0f} % on one of "
                   "64 keys with Kaiming, {:.0f} % with Xavier on a fused matrix and {:.0f} % with GPT-2's.",
                   100 * result.at("saturation.init.raw.kaiming.n64.median"),
                   100 * result.at("saturation.init.raw.xavier_fused.n64.median"),

@@ -144,12 +144,12 @@ void draw_functions(Result& result, const Rounds& found) {
       return text;
     };
     result.draw(fmt::format("memory-{}", along.id), fmt::format("Memory per pair against {}, {}", along.name, fixed),
-                fmt::format("Bytes of tensors for each pair of query and key, forward: {}. Additive scores are held as "
+                fmt::format("Bytes of tensors per pair of query and key, forward: {}. Additive scores are held as "
                             "a matrix; the others stream and hold only vectors.",
                             ends(memory)),
                 Lines{{along.name, true}, {"bytes per pair", true}, memory, ""});
     times.draw(fmt::format("time-{}", along.id), fmt::format("Time per pair against {}, {}", along.name, fixed),
-               fmt::format("Nanoseconds for each pair of query and key, forward, one thread: {}.", ends(time)),
+               fmt::format("Nanoseconds per pair of query and key, forward, one thread: {}.", ends(time)),
                Lines{{along.name, true}, {"ns per pair", true}, time, kQuartiles});
   }
   // Ratios round by round, so that a slow moment affects both.
@@ -207,10 +207,10 @@ void count_steps(Result& result, std::uint64_t seed) {
   result.exact("scores.path.gru.order", order(path.back().points));
   const auto text = [](const char* what, const std::vector<Series>& all) {
     return fmt::format(
-        "{}: attention by scaled dot {:.0f} at any length; the GRU {:.0f} at 8 tokens and {:.0f} at 256.", what,
-        all[3].points.back().y, all.back().points.front().y, all.back().points.back().y);
+        "{}: attention with scaled dot has {:.0f} at any length; the GRU has {:.0f} at 8 tokens and {:.0f} at 256.",
+        what, all[3].points.back().y, all.back().points.front().y, all.back().points.back().y);
   };
-  result.findings.push_back(text("Operations that have to wait for each other, read off the tape", depth));
+  result.findings.push_back(text("Operations that must wait for one another, counted on the tape", depth));
   result.findings.push_back(text("Operations between the first token and the last output", path));
   result.draw("depth", "Sequential steps against the length", text("The longest chain of operations", depth),
               Lines{{"tokens", true}, {"operations in a chain", true}, depth, ""});
@@ -255,7 +255,7 @@ class Scores : public Experiment {
         "f32, forward, processor time of one thread, medians of {} rounds in which everything is measured in turn. "
         "Score functions: whole attention with one sequence, one head, d_a = d. GRU: d inputs and d hidden units, {} "
         "sequences. Chains of operations are counted on the tape, at d = 8. Times are in scores-times.json; the same "
-        "seed gives different times, and the rest again.",
+        "seed reproduces everything but the times.",
         rounds, kGruSequences);
     measure_memory(result, seed);
     count_steps(result, seed);
@@ -265,8 +265,8 @@ class Scores : public Experiment {
     time_against_gru(work, 0.6, rounds, result.times);
     const auto at = [&](const char* key) { return result.times.at(key); };
     result.times.findings.push_back(
-        fmt::format("At d = 64 and 256 keys a pair takes {:.2f} ns by scaled dot, {:.2f} by dot, {:.2f} by general and "
-                    "{:.1f} by additive scores.",
+        fmt::format("At d = 64 and 256 keys a pair takes {:.2f} ns with scaled dot, {:.2f} with dot, {:.2f} with "
+                    "general and {:.1f} with additive scores.",
                     at("scores.scaled.d64.n256.ns"), at("scores.dot.d64.n256.ns"), at("scores.general.d64.n256.ns"),
                     at("scores.additive.d64.n256.ns")));
     return result;

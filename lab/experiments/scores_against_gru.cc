@@ -118,7 +118,7 @@ void meet(Work& work, double share, std::size_t rounds, Findings& times) {
       Lines{{"d", true}, {"tokens", true}, {measured, counted, even}, ""});
   times.findings.push_back(fmt::format(
       "Attention and a GRU take the same time at {} (a forward pass of {} sequences on one thread). A GRU has "
-      "six products of d × d per token, so that by operations alone they meet at n = 3d, not n = d.",
+      "six products of d × d per token, so counting operations alone, they meet at n = 3d, not n = d.",
       crossings, kGruSequences));
 }
 

@@ -73,8 +73,8 @@ void sweep_one_score(Result& result) {
   const Point& flat = jacobian.points.front();
   const Point best = highest(jacobian);
   result.findings.push_back(
-      fmt::format("softmax([x, 0, 0, 0]) gives its first key 99 % from x = {:.2f}; with 1024 keys that takes x = "
-                  "{:.2f}. Saturation is a matter of the score and of the number of keys.",
+      fmt::format("softmax([x, 0, 0, 0]) gives its first key 99 % from x = {:.2f} on; with 1024 keys that takes x = "
+                  "{:.2f}. Saturation depends on both the scores and the number of keys.",
                   at_99, result.at("softmax.saturates.n1024.p0.99")));
   result.draw("sweep", "softmax([x, 0, 0, 0]) as x grows",
               fmt::format("The largest weight rises from 0.25 at x = 0 and passes 0.99 at x = {:.2f}. The norm of the "
@@ -128,7 +128,7 @@ void check_printed_rows(Result& result) {
     result.exact(fmt::format("softmax.eight.n{}", n), softmax(peak(8, n))[0]);
   }
   result.exact("softmax.eight.exp", std::exp(-8.0));
-  result.draw("printed", "Rows printed in the documents", "Each row of scores through Keel's softmax.",
+  result.draw("printed", "Rows printed in the documents", "Each row of scores, put through Keel's softmax.",
               std::move(table));
 }
 
@@ -246,11 +246,12 @@ void measure_overflow(Work& work, Result& result) {
   }
   const auto from = [&](const char* dtype) { return result.at(fmt::format("softmax.overflow.{}.from", dtype)); };
   result.findings.push_back(
-      fmt::format("Without subtracting the largest score, softmax fails from a score of {:.1f} in f16, {:.1f} in f32 "
+      fmt::format("Without subtracting the largest score, softmax overflows at a score of {:.1f} in f16, {:.1f} in f32 "
                   "and bf16, and {:.1f} in f64. Subtracting it removes the limit.",
                   from("f16"), from("f32"), from("f64")));
-  result.draw("overflow", "Naive against shifted softmax",
-              "Row [x, 0, 0, 0], every operation rounded to the dtype; the difference is over random rows.",
+  result.draw("overflow", "Naive and shifted softmax",
+              "Row [x, 0, 0, 0], every operation rounded to the dtype; “shifted” subtracts the largest score first; "
+              "the difference is over random rows.",
               std::move(table));
 }
 

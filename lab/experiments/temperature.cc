@@ -45,14 +45,13 @@ void draw_patterns(Result& result, const Runs& found) {
       if (!end && a > 2) continue;  // they begin as τ = √d_k
       const Trained& run = found[a].front();
       const Matrix& weights = end ? run.weights : run.weights_before;
-      result.draw(
-          fmt::format("{}-{}", end ? "after" : "before", arms()[a].id),
-          fmt::format("{}, {} training", arms()[a].name, end ? "after" : "before"),
-          fmt::format(
-              "The head that finds most answers, on one sequence: eight questions over sixteen pairs and the questions "
-              "themselves. A question gives its answer {:.2f} of its weight on average; the even share is {:.2f}.",
-              end ? run.found : run.found_before, 1 / static_cast<double>(weights.columns)),
-          pattern(weights, run.answers));
+      result.draw(fmt::format("{}-{}", end ? "after" : "before", arms()[a].id),
+                  fmt::format("{}, {} training", capitalised(arms()[a].name), end ? "after" : "before"),
+                  fmt::format("The head that finds the most answers, on one sequence: eight questions attending to "
+                              "sixteen pairs and to the questions themselves. A question gives its answer {:.2f} of "
+                              "its weight on average; the even share is {:.2f}.",
+                              end ? run.found : run.found_before, 1 / static_cast<double>(weights.columns)),
+                  pattern(weights, run.answers));
     }
   }
 }
@@ -126,7 +125,7 @@ class Temperature : public Experiment {
                     at("half", "end.logit_var"), at("unit", "end.logit_var"), at("double", "end.logit_var")));
     result.findings.push_back(
         fmt::format("A learned τ ends at {:.2f} times the sharpness of √d_k. A scale for each query ends at {:.2f} on "
-                    "average, and differs between the questions of a run by a standard deviation of {:.2f}.",
+                    "average, with a standard deviation of {:.2f} between the questions of a run.",
                     at("learned", "sharpness"), at("query", "sharpness"), at("query", "apart")));
     draw_curves(result, found);
     draw_sharpness(result, found);

@@ -15,7 +15,7 @@ class Translate : public Experiment {
   std::string name() const override { return "translate"; }
   std::string question() const override {
     return "Bahdanau's attention, the dot product and the scaled dot product in one translation model: where do they "
-           "agree, where do they differ?";
+           "agree, and where do they differ?";
   }
   Cost cost() const override { return {.quick = 300, .full = 2600, .quick_short = 110, .full_short = 300}; }
   bool has_short_form() const override { return true; }

@@ -160,9 +160,9 @@ void measure_exceptions(Work& work, Result& result) {
                   "64, which √d_k cannot remove, and the variance doubles to {:.0f}.",
                   result.at("variance.same.d64.mean"), result.at("variance.same.d64.var")));
   result.draw("exceptions", "What breaks the law: Var(q·k) / d_k",
-              "Each case stays level in d_k, near 1, 1.5, 1.25 and 2: another constant, the same growth.",
+              "Each case stays level as d_k grows, near 1, 1.5, 1.25 and 2: a different constant, the same growth.",
               Lines{{"d_k", true}, {"Var(q·k) / d_k"}, std::move(series), kBand});
-  result.draw("exceptions-table", "The same with means", "Pairs (q, k), one assumption broken at a time.",
+  result.draw("exceptions-table", "The same cases, with their means", "Pairs (q, k), one assumption broken at a time.",
               std::move(table));
 }
 
@@ -215,18 +215,20 @@ void measure_initialisations(Work& work, Result& result) {
   result.findings.push_back(fmt::format(
       "Division by √d_k gives unit variance only where the projections do: Var(q·k/√d_k) at d_k = 64 is {:.2f} with "
       "Xavier on a d × d matrix, {:.2f} with Xavier on a fused QKV matrix, {:.2f} with Xavier per head, {:.2f} with "
-      "Kaiming and {:.3f} with GPT-2's 0.02.",
+      "Kaiming and {:.3f} with GPT-2's standard deviation of 0.02.",
       scaled("xavier_square"), scaled("xavier_fused"), scaled("xavier_head"), scaled("kaiming"), scaled("gpt2")));
-  result.draw("initialisation", "Var(q·k/√d_k) at the start of training, d_k = 64",
-              fmt::format("Logarithmic axis. Every point lies on its theory. From {:.3f} (GPT-2) to {:.2f} (Kaiming), "
-                          "with 1 in between.",
-                          scaled("gpt2"), scaled("kaiming")),
-              Dots{{"Var(q·k / √d_k)", true}, std::move(names), {std::move(measured), std::move(theory)}, kBand});
+  result.draw(
+      "initialisation", "Var(q·k/√d_k) at the start of training, d_k = 64",
+      fmt::format(
+          "Logarithmic axis. Every point lies on its theoretical value. From {:.3f} (GPT-2) to {:.2f} (Kaiming), "
+          "with 1 in between.",
+          scaled("gpt2"), scaled("kaiming")),
+      Dots{{"Var(q·k / √d_k)", true}, std::move(names), {std::move(measured), std::move(theory)}, kBand});
   result.draw("initialisation-table", "Initialisations, d_model = 768, d_k = 64",
               "Inputs are unit normal tokens. Theory: Var(q) = d·Var(w), Var(q·k) = d_k·Var(q)·Var(k).",
               std::move(table));
   result.draw("initialisation-sizes", "Var(q·k/√d_k) against d_k",
-              "Level in d_k for every initialisation but Xavier per head, whose weights depend on d_k.",
+              "Level in d_k for every initialisation except Xavier per head, whose weights depend on d_k.",
               Lines{{"d_k", true}, {"Var(q·k / √d_k)", true}, std::move(lines), kBand});
 }
 
@@ -270,15 +272,15 @@ void measure_range(Work& work, Result& result) {
   const auto cumulative = [](double x) { return 0.5 * std::erfc(-x / std::numbers::sqrt2); };
   for (std::size_t i = 0; i + 1 < edges.size(); ++i)
     normal.push_back(cumulative(edges[i + 1] / 8) - cumulative(edges[i] / 8));
-  result.findings.push_back(fmt::format(
-      "Over the 320,000 dot products of a (4, 8, 100, 64) call the largest is {:.1f} in size; divided by 8, {:.2f}.",
-      reach, scaled_reach));
-  result.draw(
-      "range", "q·k at d_k = 64",
-      fmt::format(
-          "A bell as wide as a normal of standard deviation 8; the largest of 320,000 dot products is {:.1f} in size.",
-          reach),
-      Distribution{{"q·k"}, edges, {{"measured", shares(all, edges)}, {"normal, sd 8", normal, Role::theory}}});
+  result.findings.push_back(
+      fmt::format("Over the 320,000 dot products of a (4, 8, 100, 64) call the largest is {:.1f} in magnitude; divided "
+                  "by 8, {:.2f}.",
+                  reach, scaled_reach));
+  result.draw("range", "q·k at d_k = 64",
+              fmt::format("A bell as wide as a normal distribution with standard deviation 8; the largest of 320,000 "
+                          "dot products is {:.1f} in magnitude.",
+                          reach),
+              Distribution{{"q·k"}, edges, {{"measured", shares(all, edges)}, {"normal, sd 8", normal, Role::theory}}});
 }
 
 class Variance : public Experiment {
@@ -294,8 +296,8 @@ class Variance : public Experiment {
     Result result;
     result.settings = fmt::format(
         "Law: d_k 1 to 1024, 64 queries × 64 keys in 1 to 64 sequences, most for the smallest d_k, {} seeds. "
-        "Exceptions: "
-        "512 to 16,384 pairs, {} seeds. Initialisations: d_model 768, 64 tokens, {} seeds. Range: a (4, 8, 100, 64) "
+        "Exceptions: 512 to 16,384 pairs, {} seeds. Initialisations: d_model 768, 64 tokens, {} seeds. Range: a (4, 8, "
+        "100, 64) "
         "call, {} seeds.",
         lawful_repeats(work), lawful_repeats(work), start_repeats(work), range_repeats(work));
     measure_law(work, result);

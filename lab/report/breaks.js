@@ -36,8 +36,9 @@
     const suspects = [...each.querySelectorAll("[data-guess]")], hint = each.querySelector(".hint");
     let wrong = 0;
     const asked = () => hints.filter((h) => !h.hidden).length;
-    const solve = (text) => {
-      said.textContent = text;
+    const say = (before, button, after) => said.replaceChildren(before, ...button.cloneNode(true).childNodes, after);  // with its subscripts
+    const solve = (before, button, after) => {
+      say(before, button, after);
       for (const button of suspects) {
         button.disabled = true;
         if (button.dataset.guess === name) button.classList.add("right");
@@ -55,19 +56,19 @@
         const mine = guesses[name] ??= { right: 0, wrong: 0 };
         if (button.dataset.guess === name) {
           ++mine.right;
-          solve(`Yes: ${button.textContent}. ${times(wrong + 1, "guess")}, ${times(asked(), "hint")}.`);
+          solve("Yes: ", button, `. ${times(wrong + 1, "guess")}, ${times(asked(), "hint")}.`);
         } else {
           ++mine.wrong;
           ++wrong;
           button.disabled = true;
-          said.textContent = `No, not that: ${button.textContent}.${hint.disabled ? "" : " A hint may help."}`;
+          say("No, not that: ", button, `.${hint.disabled ? "" : " A hint may help."}`);
         }
         keep();
         tally();
       });
     }
     each.querySelector(".give-up").addEventListener("click", () =>
-      solve(`It was this: ${suspects.find((b) => b.dataset.guess === name).textContent}.`));
+      solve("It was this: ", suspects.find((b) => b.dataset.guess === name), "."));
   }
   tally();
 })();

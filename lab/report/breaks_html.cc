@@ -114,8 +114,8 @@ std::string breaks_html(const std::vector<Record>& records) {
   }
   return fmt::format(
       "<section id=\"breaks\" aria-labelledby=\"breaks-title\"><h2 id=\"breaks-title\">Find the broken line</h2>\n"
-      "<p class=\"see\">In each case one line of attention is wrong, and nothing crashes. Find it from what it "
-      "shows.</p>\n<div class=\"cases choice\" role=\"group\" aria-label=\"Case\">\n{}</div>\n<p class=\"tally\" "
+      "<p class=\"see\">In each case one line of attention is wrong, yet nothing crashes. Find the line from what it "
+      "does.</p>\n<div class=\"cases choice\" role=\"group\" aria-label=\"Case\">\n{}</div>\n<p class=\"tally\" "
       "role=\"status\"></p>\n{}</section>\n",
       tabs, html);
 }

@@ -57,17 +57,18 @@
     if (x === null || Number.isNaN(x)) return "none";
     const size = Math.abs(x);
     if (x === 0) return "0";
-    if (Number.isInteger(x) && size < 1e6) return d3.format(",")(x);
-    if (size >= 1e6 || size < 1e-3) return d3.format(".2~e")(x);
-    return d3.format(".4~r")(x);
+    if (Number.isInteger(x) && size < 1e6) return d3.format(",")(x).replace(/^-/, "−");
+    return d3.format(size >= 1e6 || size < 1e-3 ? ".2~e" : ".4~r")(x).replace(/^-/, "−");
   }
 
   // What is drawn has no markup: d_k with Unicode's own small k.
   const written = (label) => label.replaceAll("d_k", "dₖ");
 
-  // A series' look. Unscaled and scaled have their colours in every chart, the others take the palette in turn; a theory has
-  // the colour of the series before it. Where several series belong to one arm, dashes tell them apart.
-  const ARMS = [[/^(unscaled|q·k|dot)$|, unscaled$|(^|, )dot(, d_k|$)/, "--unscaled"], [/^(divided by|q·k \/) √d_k$|, divided by √d_k$|scaled dot|^τ = √d_k$/, "--scaled"]];
+  // A series' look. Arms have their colours in every chart, the others take the palette in turn; a theory has the colour of the
+  // series before it. Where several series belong to one arm, dashes tell them apart.
+  const ARMS = [[/^(unscaled|q·k|dot)$|, unscaled$|(^|, )dot(, d_k|$)/, "--unscaled"], [/^(divided by|q·k \/) √d_k$|, divided by √d_k$|scaled dot|^τ = √d_k$|^attention$/, "--scaled"],
+    [/additive|^divided by √d_model$|^τ = √d_k \/ 2$|^dS$/, "--c2"], [/general$|^learned τ$|^dQ$/, "--c3"], [/^GRU$|^τ = 2 √d_k$|^dV$/, "--c4"],
+    [/^dX$/, "--c5"], [/^no attention$|^dW_V$/, "--c6"], [/^query-dependent$|^dW_Q$/, "--c7"]];
   const PALETTE = ["--c2", "--c3", "--c4", "--c7", "--c6", "--c5", "--c0", "--c1"];
   const DASHES = [null, "9 3", "3 3", "12 3 3 3"];
   function looks(series) {
@@ -373,7 +374,9 @@
     canvas.setAttribute("aria-hidden", "true");
     const dark = d3.lab(colour("--page")).l < 50;
     const place = figure.log ? d3.scaleLog().domain([figure.from, figure.to]).clamp(true) : d3.scaleLinear().domain([figure.from, figure.to]).clamp(true);
+    const unscaled = figure.title.startsWith("Unscaled");
     const ramp = figure.log ? d3.interpolateRgbBasis(dark ? ["#3aa0e8", "#24425c", "#26292d", "#6b3f1d", "#ff8a3d"] : ["#0072b2", "#8ec1e0", "#f4f4f2", "#f0b48c", "#c04d00"])
+      : unscaled ? d3.interpolateRgbBasis(dark ? ["#2b211a", "#7a3f14", "#d9772b", "#ffc79a"] : ["#fdf6ef", "#f4c39a", "#de7f38", "#8a3a00"])
       : dark ? d3.interpolateRgbBasis(["#1d2733", "#1f4f7a", "#3a8fc9", "#9ad8f5"]) : d3.interpolateRgbBasis(["#f1f6fa", "#9ec9e2", "#3d8fc0", "#08427c"]);
     const shade = (value) => ramp(place(value));
     const brush = canvas.getContext("2d");
@@ -395,7 +398,7 @@
           brush.fillStyle = d3.lab(shade(value)).l > 55 ? "#111" : "#fff";
           brush.font = font(11);
           brush.textAlign = "center";
-          brush.fillText(value !== 0 && Math.abs(value) < 0.01 ? value.toExponential(0) : text(Number(value.toPrecision(2))), cx + across / 2, cy + down / 2);
+          brush.fillText(value !== 0 && Math.abs(value) < 0.01 ? (Math.abs(value) < 0.001 ? value.toExponential(0) : value.toPrecision(1)) : text(Number(value.toPrecision(2))), cx + across / 2, cy + down / 2);
         }
         if (i === chosen) {
           brush.strokeStyle = colour("--text");

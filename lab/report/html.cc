@@ -2,13 +2,19 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace keel::lab {
 namespace {
 
 std::string cell_html(const Table::Cell& cell) {
   if (const auto* number = std::get_if<double>(&cell))
-    return fmt::format("<td class=\"number\">{}</td>", number_text(*number));
-  return fmt::format("<td>{}</td>", escaped(std::get<std::string>(cell)));
+    return fmt::format("<td class=\"number\">{}</td>", with_minus(number_text(*number)));
+  return fmt::format("<td>{}</td>", escaped(with_minus(std::get<std::string>(cell))));
+}
+
+bool has_numbers(const Table& table, std::size_t column) {
+  return std::ranges::any_of(table.rows, [&](const auto& row) { return std::holds_alternative<double>(row[column]); });
 }
 
 // A table that is too wide for half a row.
@@ -31,6 +37,19 @@ std::string figure_html(const std::string& experiment, const Figure& figure, boo
 }
 
 }  // namespace
+
+std::string with_minus(std::string_view text) {
+  std::string typeset;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool begins = i == 0 || text[i - 1] == ' ' || text[i - 1] == '[';
+    const bool number = i + 1 < text.size() && text[i + 1] >= '0' && text[i + 1] <= '9';
+    if (text[i] == '-' && begins && number)
+      typeset += "−";
+    else
+      typeset += text[i];
+  }
+  return typeset;
+}
 
 std::string escaped(std::string_view text) {
   std::string html;
@@ -61,7 +80,10 @@ std::string escaped(std::string_view text) {
 
 std::string table_html(const Table& table) {
   std::string html = "<div class=\"wide\" tabindex=\"0\"><table><thead><tr>";
-  for (const std::string& column : table.columns) html += fmt::format("<th scope=\"col\">{}</th>", escaped(column));
+  for (std::size_t i = 0; i < table.columns.size(); ++i) {
+    html += fmt::format("<th scope=\"col\"{}>{}</th>", has_numbers(table, i) ? " class=\"number\"" : "",
+                        escaped(table.columns[i]));
+  }
   html += "</tr></thead><tbody>\n";
   for (const auto& row : table.rows) {
     html += "<tr>";

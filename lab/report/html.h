@@ -13,6 +13,9 @@ namespace keel::lab {
 // As text between tags or in an attribute. A percent sign stays on the line of its number.
 std::string escaped(std::string_view text);
 
+// "[-2.1, 3e-05]" with a minus sign before each negative number: "[−2.1, 3e-05]".
+std::string with_minus(std::string_view text);
+
 std::string table_html(const Table& table);
 
 // Charts with their numbers, and tables, two in a row; one that would leave half a row empty gets all of it. Their ids

@@ -11,12 +11,15 @@ namespace {
 
 struct Kind {
   Ruling ruling;
-  const char *id, *label;
+  const char *id, *one, *many;
+
+  const char* label(std::size_t n) const { return n == 1 ? one : many; }
 };
-constexpr std::array<Kind, 4> kKinds{{{Ruling::holds, "holds", "hold"},
-                                      {Ruling::holds_if, "holds-if", "hold under a condition"},
-                                      {Ruling::does_not_hold, "fails", "do not hold"},
-                                      {Ruling::undecided, "undecided", "are undecided"}}};
+constexpr std::array<Kind, 4> kKinds{
+    {{Ruling::holds, "holds", "holds", "hold"},
+     {Ruling::holds_if, "holds-if", "holds under a condition", "hold under a condition"},
+     {Ruling::does_not_hold, "fails", "does not hold", "do not hold"},
+     {Ruling::undecided, "undecided", "is undecided", "are undecided"}}};
 
 const char* class_of(Ruling ruling) {
   for (const Kind& kind : kKinds) {
@@ -38,12 +41,12 @@ std::vector<std::vector<Entry>> by_document(const std::vector<Entry>& ledger) {
 // "document-003"
 std::string anchor(const std::string& document) { return "document-" + document.substr(0, document.find(' ')); }
 
-// "5 hold, 2 do not hold"
+// "5 hold, 1 does not hold"
 std::string counts_text(const std::vector<Entry>& entries) {
   std::string text;
   for (const Kind& kind : kKinds) {
     const std::size_t n = count(entries, kind.ruling);
-    if (n > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", n, kind.label);
+    if (n > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", n, kind.label(n));
   }
   return text;
 }
@@ -67,7 +70,8 @@ std::string entry_html(const Entry& entry) {
       "data-label=\"Measured\">{5} <span class=\"spread\">{6}</span>{7}</td><td data-label=\"Decided "
       "by\">{8}</td></tr>\n",
       class_of(entry.verdict.ruling), entry.id, escaped(entry.verdict.text()), escaped(entry.claim),
-      escaped(entry.claimed), escaped(entry.measured), escaped(entry.spread), evidence_html(entry), decider);
+      escaped(entry.claimed), escaped(with_minus(entry.measured)), escaped(entry.spread), evidence_html(entry),
+      decider);
 }
 
 }  // namespace
@@ -75,10 +79,11 @@ std::string entry_html(const Entry& entry) {
 std::string counts_html(const std::vector<Entry>& ledger) {
   std::string html = "<div class=\"counts\" role=\"group\" aria-label=\"Show only claims that …\">\n";
   for (const Kind& kind : kKinds) {
+    const std::size_t n = count(ledger, kind.ruling);
     html += fmt::format(
         "<button type=\"button\" class=\"count {0}\" data-filter=\"{0}\" aria-pressed=\"false\"><b>{1}</b> "
         "{2}</button>\n",
-        kind.id, count(ledger, kind.ruling), kind.label);
+        kind.id, n, kind.label(n));
   }
   return html + "</div>\n";
 }

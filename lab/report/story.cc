@@ -80,7 +80,7 @@ Step growth(const Run& run) {
 <li><b>One product has mean 0.</b> <span class="formula">E[q<sub>i</sub>k<sub>i</sub>] = E[q<sub>i</sub>]·E[k<sub>i</sub>] = 0·0 = 0</span> because q<sub>i</sub> and k<sub>i</sub> are independent.</li>
 <li><b>One product has variance 1.</b> <span class="formula">Var(q<sub>i</sub>k<sub>i</sub>) = E[q<sub>i</sub>²k<sub>i</sub>²] − 0² = E[q<sub>i</sub>²]·E[k<sub>i</sub>²] = 1·1 = 1</span></li>
 <li><b>Variances of independent terms add.</b> <span class="formula">Var(q·k) = Σ<sub>i</sub> Var(q<sub>i</sub>k<sub>i</sub>) = d_k</span> so a score’s standard deviation is √d_k.</li>
-<li><b>A factor counts squared.</b> <span class="formula">Var(q·k / √d_k) = d_k / (√d_k)² = 1</span> whatever d_k is.</li>
+<li><b>A factor enters the variance squared.</b> <span class="formula">Var(q·k / √d_k) = d_k / (√d_k)² = 1</span> whatever d_k is.</li>
 </ol>
 )" +
               paragraph(run.says("Measured at d_k = 64: variance {0:.3g}, and {2:.3g} after the division.",
@@ -95,7 +95,7 @@ Step growth(const Run& run) {
 Step softmax(const Run& run) {
   return {
       "softmax-step", "2. What softmax makes of it",
-      "The same queries and keys, twice. Unscaled, most rows are a single dark cell.",
+      "The same queries and keys, twice. Unscaled, a single dark cell dominates most rows.",
       R"(<p>Softmax turns differences into ratios: <span class="nowrap">p<sub>i</sub> / p<sub>j</sub> = e<sup>s<sub>i</sub> − s<sub>j</sub></sup></span>. A lead of 1 is a factor of 2.7; a lead of 8, one standard deviation at d_k = 64, a factor of 2,981.</p>
 <p>So the spread of the scores decides how many keys a row can listen to. Move d_k: unscaled rows collapse as it grows, scaled rows stay as they are.</p>
 )" +
@@ -103,7 +103,7 @@ Step softmax(const Run& run) {
               "At d_k = 64, with 64 keys, the median row gives {1:.0f} % to a single key; with the scores divided by "
               "√d_k, {3:.1f} %.",
               {"saturation.raw.d64.n64.median", "saturation.scaled.d64.n64.median"})) +
-          paragraph(run.says("Not every row goes that far: {1:.0f} % of them give more than 99 % to one key.",
+          paragraph(run.says("Only {1:.0f} % of rows go all the way and give more than 99 % to one key.",
                              {"saturation.raw.d64.n64.share"})),
       "<div class=\"live maps-figure\" id=\"maps\"></div>\n"};
 }
@@ -111,16 +111,16 @@ Step softmax(const Run& run) {
 Step gradient(const Run& run) {
   return {
       "gradient-step", "3. What that does to the gradient",
-      "Towards the upper right, with many dimensions and few keys, more and more rows pass nothing on.",
+      "Towards the upper right, with many dimensions and few keys, more and more rows pass on next to no gradient.",
       R"(<p>The derivative of a weight with respect to a score is <span class="nowrap">p<sub>i</sub>(δ<sub>ij</sub> − p<sub>j</sub>)</span>. With p = (1, 0, 0, …) every one of these is 0: the row is certain, and no error can tell it otherwise.</p>
 )" +
           paragraph(run.says(
-              "Of unscaled rows with 64 keys, {1:.0f} % at d_k = 64 and {3:.0f} % at d_k = 256 pass on less than a "
-              "hundredth of what a row of even weights would. Scaled: {5:.0f} % and {7:.0f} %.",
+              "With 64 keys, {1:.0f} % of unscaled rows at d_k = 64 and {3:.0f} % at d_k = 256 pass on less than a "
+              "hundredth of what a row of even weights would. For scaled rows it is {5:.0f} % and {7:.0f} %.",
               {"gradient.dead.raw.lecun.d64.n64", "gradient.dead.raw.lecun.d256.n64",
                "gradient.dead.scaled.lecun.d64.n64", "gradient.dead.scaled.lecun.d256.n64"})) +
           paragraph(run.says(
-              "It is single rows that fall silent. The gradient as a whole does not vanish: at W_Q it is {0:.1f} "
+              "Only individual rows fall silent. The gradient as a whole does not vanish: at W_Q it is {0:.1f} "
               "times as large without the scaling, partly because the factor 1/√d_k is missing there too.",
               {"gradient.ratio.lecun.d64.n64.dw_q"})),
       chart_html(run, "gradient-dead",
@@ -133,20 +133,21 @@ Step training(const Run& run) {
       "Both get there, the unscaled one later, although each was given its own best learning rate.",
       paragraph(
           "A small transformer learns to look up values, once with the scaling and once without. The learning rate was "
-          "chosen for each separately, so that neither is judged by the other’s.") +
+          "chosen for each separately, so that neither is judged at the other’s.") +
           paragraph(run.says(
               "Without the scaling it needs {0:.1f} times as many steps at d_k = 4, {2:.1f} at 16 and {4:.1f} at 64.",
               {"ablation.raw.d4.slower", "ablation.raw.d16.slower", "ablation.raw.d64.slower"})) +
-          paragraph(run.says("And it tolerates less: its best learning rate at d_k = 64 is {0:.2g}, against {2:.2g}.",
-                             {"ablation.raw.d64.lr", "ablation.scaled.d64.lr"})) +
-          paragraph(
-              run.says("In the end it gets {1:.0f} % right (scaled {3:.0f} %): on this task the scaling buys speed and "
-                       "room for the learning rate, not a model that would otherwise be impossible.",
-                       {"ablation.raw.d64.accuracy", "ablation.scaled.d64.accuracy"})) +
+          paragraph(run.says(
+              "And it tolerates less: its best learning rate at d_k = 64 is {0:.2g}, against {2:.2g} with the scaling.",
+              {"ablation.raw.d64.lr", "ablation.scaled.d64.lr"})) +
+          paragraph(run.says(
+              "In the end it gets {1:.0f} % right (with the scaling, {3:.0f} %): on this task the scaling buys speed "
+              "and a wider choice of learning rates, not a model that would otherwise be impossible.",
+              {"ablation.raw.d64.accuracy", "ablation.scaled.d64.accuracy"})) +
           paragraph(run.says(
               "Where steps are limited, later means worse: with the same budget for all, a translation model ends "
-              "at {0:.0f} BLEU without the scaling and {2:.0f} with it at d_k = 64, at {4:.0f} and {6:.0f} at "
-              "d_k = 256.",
+              "at {0:.0f} BLEU without the scaling and {2:.0f} with it at d_k = 64, and at {4:.0f} and {6:.0f} at d_k "
+              "= 256.",
               {"translate.dot-64.bleu", "translate.scaled-64.bleu", "translate.dot-256.bleu",
                "translate.scaled-256.bleu"})),
       chart_html(run, "ablation-loss-d64", "Loss at d_k = 64; the bands are the spread over seeds.")};
@@ -157,16 +158,16 @@ Step alternatives(const Run& run) {
     return text.empty() ? "" : fmt::format("<dt>{}</dt><dd>{}</dd>\n", name, text);
   };
   return {
-      "alternatives", "5. What else could be done", "All of these scales train in the end; some take longer to start.",
+      "alternatives", "5. What else could be done",
+      "All of these scales learn the task in the end; some take longer to get going.",
       "<dl class=\"alternatives\">\n" +
           item("A temperature τ",
                run.says("One number instead of √d_k. Learned, it ends at {0:.2f} times the sharpness of 1/√d_k.",
                         {"temperature.learned.sharpness"})) +
-          item(
-              "A scale for each query",
-              run.says("Lets every query choose how sharply it looks: {0:.1f} times 1/√d_k on average, with a standard "
-                       "deviation of {2:.1f} between queries.",
-                       {"temperature.query.sharpness", "temperature.query.apart"})) +
+          item("A scale for each query",
+               run.says("Lets every query choose its own sharpness: {0:.1f} times 1/√d_k on average, with a standard "
+                        "deviation of {2:.1f} between queries.",
+                        {"temperature.query.sharpness", "temperature.query.apart"})) +
           item(
               "Additive scores",
               run.says(
@@ -189,7 +190,7 @@ Step documents(const std::vector<Entry>& ledger) {
   return {
       "documents", "6. Where the documents are right and wrong",
       "The derivation holds up; what is said about training and vanishing gradients often does not.",
-      R"(<p>Five documents explain the scaling. Each of their claims was turned into a measurement and a criterion before it was judged. There is one bar per document; its parts count the claims by verdict.</p>
+      R"(<p>Five documents explain the scaling. Each of their claims was turned into a measurement and a criterion before it was judged. Each document has a bar, whose parts count its claims by verdict.</p>
 <p class="legend-line"><span class="verdict holds">holds</span> <span class="verdict holds-if">holds under a condition</span> <span class="verdict fails">does not hold</span> <span class="verdict undecided">undecided</span></p>
 <p>Every verdict, with its evidence, is <a href="#claims">at the end</a>.</p>
 )",
@@ -208,11 +209,10 @@ std::string answer_html(const std::vector<Record>& records) {
                          {"variance.unit.d64.sd"}),
                 "A score q·k adds up d_k products, so its spread grows like √d_k.") +
          " " +
-         either(
-             run.says("Softmax makes a single winner of that: the median row gives {1:.0f} % of its attention to one "
-                      "of 64 keys, where scaled scores give {3:.0f} %, and a row so certain hardly learns.",
-                      {"saturation.raw.d64.n64.median", "saturation.scaled.d64.n64.median"}),
-             "Softmax makes a single winner of that, and a row so certain hardly learns.") +
+         either(run.says("Softmax turns that into a single winner: the median row gives {1:.0f} % of its attention to "
+                         "one of 64 keys (scaled, {3:.0f} %), and a row that certain hardly learns.",
+                         {"saturation.raw.d64.n64.median", "saturation.scaled.d64.n64.median"}),
+                "Softmax turns that into a single winner, and a row that certain hardly learns.") +
          " " +
          either(run.says("Dividing by √d_k brings the variance back from {0:.1f} to {2:.2f}; without it, a small "
                          "transformer needs {4:.1f} times as many steps, and a translation model ends at {6:.0f} BLEU "

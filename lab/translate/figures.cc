@@ -25,8 +25,8 @@ void draw_table(const Comparison& c, Result& result) {
     table.rows.push_back(std::move(row));
   }
   result.draw("arms", "Every arm, the same data and budget",
-              fmt::format("Mean and standard deviation over {} seeds. “Longer” are {} sentences longer than any that "
-                          "were trained on. MB: peak size of the tensors in a training step.",
+              fmt::format("Mean and standard deviation over {} seeds. “Longer”: {} sentences longer than any in "
+                          "training. MB: peak size of the tensors in a training step.",
                           c.settings.repeats, c.task.sets.longer.size()),
               std::move(table));
 }
@@ -51,7 +51,7 @@ std::vector<std::string> names(const Comparison& c) {
 
 void draw_dots(const Comparison& c, Result& result) {
   const Arm &best = best_by(c, result, "bleu"), &longer = best_by(c, result, "bleu_longer");
-  result.draw("bleu", "BLEU on sentences as long as those of training, and on longer ones",
+  result.draw("bleu", "BLEU on sentences as long as in training, and on longer ones",
               fmt::format("Highest: {} with {:.1f}; on longer sentences {} with {:.1f}.", best.name,
                           result.at(key_of(best, "bleu")), longer.name, result.at(key_of(longer, "bleu_longer"))),
               Dots{{"BLEU"},
@@ -64,11 +64,11 @@ void draw_dots(const Comparison& c, Result& result) {
   const double share =
       result.measurements.contains("translate.even.alignment") ? result.at("translate.even.alignment") : 0;
   for (std::size_t a = 0; a < c.arms.size(); ++a) even.points.push_back({static_cast<double>(a), share, share, share});
-  result.draw(
-      "alignment", "Share of attention on the words that are translated",
-      fmt::format("What the grammar aligns gets most weight in {}: {:.0f} %. Even weights would give it {:.0f} %.",
-                  aligned.name, 100 * result.at(key_of(aligned, "alignment")), 100 * share),
-      Dots{{"share of attention"}, names(c), {over_arms(c, result, "measured", "alignment"), even}, kBand});
+  result.draw("alignment", "Share of attention on the words that are translated",
+              fmt::format("The words that the grammar aligns get the most weight with {}: {:.0f} %. Even weights would "
+                          "give them {:.0f} %.",
+                          aligned.name, 100 * result.at(key_of(aligned, "alignment")), 100 * share),
+              Dots{{"share of attention"}, names(c), {over_arms(c, result, "measured", "alignment"), even}, kBand});
 }
 
 // What happens to one number of the arms in training.
@@ -126,8 +126,8 @@ void draw_maps(const Comparison& c, Result& result) {
     columns.emplace_back("</s>");
     const auto draw = [&](const std::string& id, const std::string& name, std::vector<double> values,
                           const std::string& text) {
-      result.draw(fmt::format("map{}-{}", e + 1, id), fmt::format("{}: “{}”", name, joined(pair.source)), text,
-                  Heatmap{"target", "source", "weight", rows, columns, std::move(values), 0, 1});
+      result.draw(fmt::format("map{}-{}", e + 1, id), fmt::format("{}: “{}”", capitalised(name), joined(pair.source)),
+                  text, Heatmap{"target", "source", "weight", rows, columns, std::move(values), 0, 1});
     };
     if (!pair.alignment.empty()) {
       std::vector<double> known(rows.size() * columns.size());
@@ -136,8 +136,8 @@ void draw_maps(const Comparison& c, Result& result) {
           known[i * columns.size() + j] = 1 / static_cast<double>(pair.alignment[i].size());
         }
       }
-      draw("known", "what the grammar aligns", std::move(known),
-           "Each word's weight, spread evenly over what it translates.");
+      draw("known", "What the grammar aligns", std::move(known),
+           "Each word's weight, spread evenly over the words it translates.");
     }
     for (std::size_t a = 0; a < c.arms.size(); ++a) {
       const std::vector<double>& values = c.found[a].front().maps[e];
@@ -159,7 +159,7 @@ void draw_times(const Comparison& c, Result& result) {
                           std::round(result.times.at(key_of(arm, "words_per_second")))});
   }
   result.times.draw("times", "Training time",
-                    fmt::format("Processor time of one thread for a pass over {} pairs, evaluation left out; mean and "
+                    fmt::format("Processor time of one thread for a pass over {} pairs, excluding evaluation; mean and "
                                 "standard deviation over {} seeds.",
                                 c.task.train.size(), c.settings.repeats),
                     std::move(table));
@@ -171,7 +171,7 @@ void draw(const Comparison& c, Result& result) {
   const HeadSizes both = head_sizes(c, result);
   draw_table(c, result);
   draw_dots(c, result);
-  constexpr const char* kLoss = "Loss per word on sentences that are not trained on";
+  constexpr const char* kLoss = "Loss per word on sentences held out of training";
   const std::vector<std::int64_t> sizes(std::begin(kHeadSizes), std::end(kHeadSizes));
   draw_curves(
       c, result,

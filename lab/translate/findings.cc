@@ -27,11 +27,11 @@ void say_where_they_agree(const Comparison& c, Result& result) {
   };
   const Measurement &a = m("additive.bleu"), &s = m("scaled-64.bleu");
   std::string text = fmt::format(
-      "Additive against scaled dot (d_k 64): BLEU {} and {}, {}; on longer sentences {} and {}, {}", plus_minus(a),
+      "Additive against scaled dot (d_k 64): BLEU {} and {} ({}); on longer sentences {} and {} ({})", plus_minus(a),
       plus_minus(s), verdict(a, s), plus_minus(m("additive.bleu_longer")), plus_minus(m("scaled-64.bleu_longer")),
       verdict(m("additive.bleu_longer"), m("scaled-64.bleu_longer")));
   if (c.aligned()) {
-    text += fmt::format("; {:.0f} % and {:.0f} % of their attention on aligned words, {}",
+    text += fmt::format("; {:.0f} % and {:.0f} % of their attention on aligned words ({})",
                         100 * m("additive.alignment").value, 100 * m("scaled-64.alignment").value,
                         verdict(m("additive.alignment"), m("scaled-64.alignment")));
   }
@@ -59,9 +59,9 @@ void say_who_aligns(const Comparison& c, Result& result) {
   const Arm &best = best_by(c, result, "alignment"), &worst = best_by(c, result, "alignment", -1);
   if (&best == &worst) return;
   result.findings.push_back(
-      fmt::format("{} aligns best: {:.0f} % of its attention is on the words that the grammar aligns; {} worst, {:.0f} "
-                  "%. Even weights would put {:.0f} % there.",
-                  best.name, 100 * result.at(key_of(best, "alignment")), worst.name,
+      fmt::format("{} aligns best: {:.0f} % of its attention is on the words that the grammar aligns. {} aligns worst, "
+                  "with {:.0f} %. Even weights would put {:.0f} % there.",
+                  capitalised(best.name), 100 * result.at(key_of(best, "alignment")), capitalised(worst.name),
                   100 * result.at(key_of(worst, "alignment")), 100 * result.at("translate.even.alignment")));
 }
 
@@ -90,8 +90,8 @@ void say_about_search(const Comparison& c, Result& result) {
   }
   const auto [least, most] = std::minmax_element(gains.begin(), gains.end());
   result.findings.push_back(
-      fmt::format("A beam of {} instead of greedy search changes BLEU by {:+.1f} to {:+.1f}, by arm.", c.settings.beam,
-                  *least, *most));
+      fmt::format("A beam of {} instead of greedy search changes BLEU by {:+.1f} to {:+.1f}, depending on the arm.",
+                  c.settings.beam, *least, *most));
 }
 
 void say_who_is_fast(const Comparison& c, Result& result) {
@@ -99,14 +99,15 @@ void say_who_is_fast(const Comparison& c, Result& result) {
   const Arm &fast = best_by(c, times, "seconds_per_epoch", -1), &slow = best_by(c, times, "seconds_per_epoch");
   const auto seconds = [&](const Arm& arm) { return times.at(key_of(arm, "seconds_per_epoch")); };
   if (&fast == &slow) return;
-  std::string text = fmt::format("Fastest is {} with {:.2f} s per epoch, slowest {} with {:.2f} s.", fast.name,
+  std::string text = fmt::format("Fastest is {}, with {:.2f} s per epoch; slowest is {}, with {:.2f} s.", fast.name,
                                  seconds(fast), slow.name, seconds(slow));
   if (has(result, "additive") && has(result, "scaled-64")) {
     const Measurement &additive = times.measurements.at("translate.additive.seconds_per_epoch"),
                       &scaled = times.measurements.at("translate.scaled-64.seconds_per_epoch");
     const double ratio = additive.value / scaled.value;
-    text += fmt::format(" An epoch with additive attention takes {:.2f} times one with scaled dot (d_k 64){}.", ratio,
-                        differ(additive, scaled) ? "" : ", which is within the spread");
+    text +=
+        fmt::format(" An epoch with additive attention takes {:.2f} times as long as one with scaled dot (d_k 64){}.",
+                    ratio, differ(additive, scaled) ? "" : ", which is within the spread");
   }
   result.times.findings.push_back(text);
 }
@@ -117,8 +118,9 @@ Result report_on(const Comparison& c, const std::string& data) {
   Result result;
   const TrainingSettings& t = c.settings.training;
   result.settings = fmt::format(
-      "{}: {} pairs to train on, {} and {} (longer) to test with; {} and {} words. Bidirectional GRU, GRU decoder with "
-      "input feeding, {} parameters ± {:.0f} % per arm: the width of the layers compensates for what the attention "
+      "{}: {} pairs to train on, {} and {} (longer) to test on; vocabularies of {} and {} words. Bidirectional GRU, "
+      "GRU decoder with input feeding, {} parameters ± {:.0f} % per arm: the width of the layers compensates for what "
+      "the attention "
       "takes. {} steps of {} sentences, Adam at {}, label smoothing {}, gradients clipped at {}. {} seeds.",
       data, c.task.train.size(), c.task.test.size(), c.task.longer.size(), c.task.source.size(), c.task.target.size(),
       c.task.model_sizes().parameters, 100 * kBudget, t.steps, t.batch, t.lr, t.smoothing, t.clip, c.settings.repeats);

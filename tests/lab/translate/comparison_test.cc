@@ -65,7 +65,7 @@ TEST(Comparison, MeasuresAndDrawsEveryArm) {
   const std::string findings = testing::PrintToString(result.findings) + testing::PrintToString(result.times.findings);
   for (const char* said :
        {"Additive against scaled dot", "aligns best", "At d_k 16 the scaling", "At d_k 64 the scaling",
-        "At d_k 256 the scaling", "Fastest is", "times one with scaled dot"}) {
+        "At d_k 256 the scaling", "Fastest is", "times as long as one with scaled dot"}) {
     EXPECT_THAT(findings, HasSubstr(said));
   }
 }
