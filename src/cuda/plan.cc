@@ -222,23 +222,25 @@ ForwardWork plan_forward(const Problem& p, const Gpu& gpu, std::vector<std::stri
     because("the plain kernel, which serves everything: ", reason);
     return work;
   }
-  const int d = *std::lower_bound(hopper::kHeadSizes.begin(), hopper::kHeadSizes.end(), std::max(p.d_k, p.d_v));
+  int d = *std::lower_bound(hopper::kHeadSizes.begin(), hopper::kHeadSizes.end(), std::max(p.d_k, p.d_v));
   Terms terms = terms_of(p);
-  const Statistics statistics = statistics_of(p, terms != Terms::none);
+  Statistics statistics = statistics_of(p, terms != Terms::none);
   const std::int64_t group = p.q_heads / p.kv_heads;
   const bool few = statistics == Statistics::none && p.n_q * (group <= kFewRows ? group : 1) <= kFewRows;
-  // Tiles of three warpgroups, unless rows see few keys: a causal mask hides more of a larger tile.
-  const bool wide = p.n_q >= 2048 || (p.sequences.window_right == Window::kUnbounded && p.n_q >= 384);
-  const bool moments = statistics == Statistics::moments;
+  // Tiles of three warpgroups, unless there are hardly rows for two of them.
+  const bool wide = p.n_q >= 384;
   if (terms != Terms::none && (few || !fits_single_term(p, terms, d, statistics))) terms = Terms::any;
   const bool rich = terms == Terms::any;
-  const bool single = terms != Terms::none && !rich;
-  const Purpose purpose = few                ? Purpose::few
-                          : rich && moments  ? Purpose::rich_moments
-                          : rich             ? Purpose::rich
-                          : single           ? hopper::purpose_of(terms)
-                          : wide && !moments ? Purpose::wide
-                                             : Purpose::plain;
+  if (rich) statistics = Statistics::moments;
+  if ((few || rich || statistics != Statistics::none) && !hopper::serves_all(d))
+    d = *std::upper_bound(hopper::kHeadSizes.begin(), hopper::kHeadSizes.end(), d);
+  const Purpose purpose = rich                                ? Purpose::rich
+                          : few                               ? Purpose::few
+                          : terms != Terms::none              ? hopper::purpose_of(terms)
+                          : statistics == Statistics::entropy ? Purpose::wide
+                          : statistics == Statistics::moments ? Purpose::plain
+                          : wide                              ? Purpose::wide
+                                                              : Purpose::plain;
   work.hopper = true;
   work.choice = {hopper::shape_for(d, purpose), p.dtype == DType::bf16, terms, statistics};
   work.processors = gpu.processors;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 #include <set>
 #include <tuple>
@@ -143,6 +144,24 @@ TEST(CudaPlan, WhatASingleTermsKernelCannotReadTakesTheOneForAny) {
             Terms::any);
 }
 
+// Entropy has no kernel of two warpgroups at head size 64, and statistics have none for head sizes 96 and 192.
+TEST(CudaPlan, StatisticsHaveTheShapesThatTheirKernelsAreCompiledFor) {
+  float entropy = 0, mean = 0;
+  const auto shape = [](std::int64_t d, const Outputs& outputs) {
+    Call4 call{.n_q = 256, .n_k = 256, .d_k = d, .d_v = d, .outputs = outputs};
+    call.options.causal = Causal::top_left;
+    return plan_forward(call.problem(), kHopper, nullptr).choice.shape;
+  };
+  const Outputs entropies{.entropy = row_view(&entropy, {2, 4, 256})};
+  const Outputs means{.logit_mean = row_view(&mean, {2, 4, 256})};
+  const std::map<int, int> served_by = {{64, 64}, {96, 128}, {128, 128}, {192, 256}, {256, 256}};
+  for (const auto& [d, served] : served_by) {
+    EXPECT_EQ(shape(d, {}), hopper::shape_for(d, hopper::Purpose::plain)) << d;
+    EXPECT_EQ(shape(d, entropies), hopper::shape_for(served, hopper::Purpose::wide)) << d;
+    EXPECT_EQ(shape(d, means), hopper::shape_for(served, hopper::Purpose::plain)) << d;
+  }
+}
+
 TEST(CudaPlan, FewQueriesShareTilesAmongHeadsAndSplitTheKeys) {
   const ForwardWork work =
       plan_forward(Call4{.q_heads = 32, .kv_heads = 8, .n_q = 1, .n_k = 32768}.problem(), kHopper, nullptr);
@@ -174,7 +193,9 @@ std::vector<Tile> tiles_of(const ForwardWork& work) {
 void expect_tiles_cover(const ForwardWork& work) {
   const Sequences& s = work.call.sequences;
   std::set<std::tuple<int, int, int, int>> seen;  // batch, head, row of the tensor, chunk
-  for (const Tile& tile : tiles_of(work)) {
+  for (const Tile& bare : tiles_of(work)) {
+    const Tile tile =
+        hopper::with_groups(hopper::with_a_block(bare, work.cut.key_block), hopper::window_of(s), work.cut);
     for (int r = tile.first_row; r < tile.first_row + tile.rows; ++r) {
       const int i = r / work.cut.share, head = tile.head * work.cut.share + r % work.cut.share;
       EXPECT_TRUE(seen.insert({tile.batch, head, tile.q_begin + i, tile.chunk}).second) << "a row in two tiles";
@@ -189,6 +210,8 @@ void expect_tiles_cover(const ForwardWork& work) {
         EXPECT_LE(tile.block_begin * size - shift, keys.begin);
         EXPECT_GE(tile.block_end * size - shift, keys.end);
       }
+      const int end = tile.group_end[(r - tile.first_row) / 64];
+      EXPECT_TRUE(end == tile.block_end || end * size - shift >= keys.end) << "a warpgroup leaves out a key";
       for (int n = std::max(tile.full_begin, tile.block_begin); n < std::min(tile.full_end, tile.block_end); ++n) {
         EXPECT_GE(n * size - shift, keys.begin) << "a block that is called full hides a key";
         EXPECT_LE((n + 1) * size - shift, keys.end) << "a block that is called full hides a key";
@@ -212,6 +235,21 @@ TEST(CudaTiles, CoverEveryRowOnceAndWalkItsKeys) {
     expect_tiles_cover(work);
   }
   EXPECT_GT(served, 100);
+}
+
+// 192 rows from row 192 on, and blocks of 128 keys: rows up to 255 see none of the third block.
+TEST(CudaTiles, WarpgroupsLeaveOutBlocksThatNoneOfTheirRowsSees) {
+  const Call4 call{.n_q = 4096, .n_k = 4096, .d_k = 64, .d_v = 64, .options = {.causal = Causal::top_left}};
+  const ForwardWork work = plan_forward(call.problem(), kHopper, nullptr);
+  ASSERT_EQ(work.cut.tile_rows, 192);
+  const auto ends = [&](int block) {
+    const Tile tile = make_tile(work.call, work.cut, {0, 0, block, 0}, 0);
+    const auto& end = hopper::with_groups(tile, hopper::window_of(work.call.sequences), work.cut).group_end;
+    return std::array{end[0], end[1], end[2]};
+  };
+  EXPECT_EQ(ends(0), (std::array{1, 1, 2}));
+  EXPECT_EQ(ends(1), (std::array{2, 3, 3}));
+  EXPECT_EQ(ends(21), (std::array{32, 0, 0})) << "64 rows are left: two warpgroups have none";
 }
 
 TEST(CudaTiles, OfASliceBeginWhereDropoutsNumbersDo) {

@@ -19,23 +19,34 @@ template <class Element, class S, Terms kTerms, Statistics kStatistics>
 class Group : private Results<Element, S, kTerms, kStatistics> {
   using Base = Results<Element, S, kTerms, kStatistics>;
   using Base::a_factor_, Base::across_begin_, Base::across_end_, Base::await_term, Base::begin, Base::compute_odd_rows,
-      Base::convert, Base::finish, Base::full_begin_, Base::full_end_, Base::group_, Base::k_, Base::kLinear,
-      Base::kPanelK, Base::kPanelQ, Base::kRich, Base::kStage, Base::kTurn, Base::lane_, Base::n_, Base::o_, Base::p_,
-      Base::place, Base::q_, Base::q_stage_, Base::release, Base::release_by_warp, Base::result, Base::s_,
-      Base::shared_, Base::softmax, Base::step_, Base::v_;
+      Base::convert, Base::finish, Base::group_, Base::hides_by_position, Base::kAlone, Base::kFirstHides,
+      Base::kLinear, Base::kPanelK, Base::kPanelQ, Base::kRich, Base::kStage, Base::kTurn, Base::lane_, Base::n_,
+      Base::o_, Base::p_, Base::place, Base::q_stage_, Base::release, Base::release_by_warp, Base::release_term,
+      Base::result, Base::s_, Base::shared_, Base::softmax, Base::step_;
   using typename Base::RowResult;
 
  public:
-  using Base::Base;
+  using Base::Base, Base::kFew;
 
   KEEL_DEVICE void run() {
     using namespace ptx;
-    if (S::groups > 1 && group_ == S::groups - 1) signal(kTurn, 256);
+    if (S::groups > 1 && !kRich && group_ == S::groups - 1) signal(kTurn, 256);
     for (int round = 0;; ++round) {
       const Tile& tile = take(round);
       if (tile.index < 0) break;
+      n_ = same_in_all(tile.group_end[group_]) - 1;
+      skip(tile);
+      if (n_ < tile.block_begin) {
+        release(shared_.q_empty[round % S::queries]);
+        release_by_warp(shared_.tile_empty[round & 1]);
+        continue;
+      }
       begin(tile);
-      walk(tile, round);
+      if constexpr (kRich) {
+        walk_in_steps(tile, round);
+      } else {
+        walk(tile, round);
+      }
       RowPlace places[2];
       RowResult results[2];
 #pragma unroll
@@ -43,9 +54,7 @@ class Group : private Results<Element, S, kTerms, kStatistics> {
         places[r] = place(tile, r);
         results[r] = result(tile, places[r], r);
       }
-      wait_products<0>();
-      hold(o_);
-      release(shared_.v_empty[(step_ - 1) & 1]);
+      if constexpr (!kRich) await_values();
       finish(tile, places, results);
       release_by_warp(shared_.tile_empty[round & 1]);
     }
@@ -60,13 +69,64 @@ class Group : private Results<Element, S, kTerms, kStatistics> {
     return shared_.tile[round & 1];
   }
 
+  KEEL_DEVICE void await_values() {
+    ptx::wait_products<0>();
+    ptx::hold(o_);
+    release(shared_.v_empty[(step_ - 1) & 1]);
+  }
+
+  // The blocks of which the warpgroup sees nothing, those after n_: all, where it has no rows. It takes part in turns,
+  // of which there is one for each block but the first.
+  KEEL_DEVICE void skip(const Tile& tile) {
+    using namespace ptx;
+    int unseen = same_in_all(tile.block_end) - 1 - n_;
+    const int without_turn = kRich ? unseen : n_ < tile.block_begin ? 1 : 0;
+#pragma unroll 1
+    for (; unseen > 0; --unseen, ++step_) {
+      const int stage = step_ & 1, phase = (step_ >> 1) & 1;
+      wait(shared_address(&shared_.k_full[stage]), phase);
+      wait(shared_address(&shared_.v_full[stage]), phase);
+      await_term(step_);
+      // None of the warps falls behind by a phase.
+      if (unseen > without_turn) {
+        sync(kTurn + group_, 256);
+      } else {
+        sync(kAlone + group_, 128);
+      }
+      release(shared_.k_empty[stage]);
+      release(shared_.v_empty[stage]);
+      release_term();
+      if (unseen > without_turn) signal(kTurn + (group_ + 1) % S::groups, 256);
+    }
+  }
+
+  // All blocks of a tile, one thing after the other: where scores take far longer than products, it is enough that the
+  // warpgroups overlap, and the code of a softmax with any terms, which is long, is compiled once.
+  KEEL_DEVICE void walk_in_steps(const Tile& tile, int round) {
+    using namespace ptx;
+    q_stage_ = same_in_all(round % S::queries);
+    const int first = same_in_all(tile.block_begin);
+#pragma unroll 1
+    for (; n_ >= first; --n_) {
+      wait(shared_address(&shared_.k_full[step_ & 1]), (step_ >> 1) & 1);
+      scores(same_in_all(step_ & 1));
+      wait_products<0>();
+      hold(s_);
+      release(shared_.k_empty[step_ & 1]);
+      softmax<true>(tile);
+      rescale();
+      convert();
+      wait(shared_address(&shared_.v_full[step_ & 1]), (step_ >> 1) & 1);
+      values(same_in_all(step_ & 1));
+      ++step_;
+      await_values();
+    }
+    release(shared_.q_empty[round % S::queries]);
+  }
+
   // All blocks of a tile, up to the products with the last values, which it leaves under way.
   KEEL_DEVICE void walk(const Tile& tile, int round) {
     using namespace ptx;
-    const int first = same_in_all(tile.block_begin);
-    n_ = same_in_all(tile.block_end) - 1;
-    full_begin_ = same_in_all(tile.full_begin);
-    full_end_ = same_in_all(tile.full_end);
     q_stage_ = same_in_all(round % S::queries);
     if constexpr (kLinear) {
       static_assert(S::keys == 128);
@@ -75,12 +135,12 @@ class Group : private Results<Element, S, kTerms, kStatistics> {
       across_end_ = same_in_all((at + S::rows - 1 + S::keys - 1) >> 7);
     }
     wait(shared_address(&shared_.k_full[step_ & 1]), (step_ >> 1) & 1);
-    scores(step_ & 1);
+    scores(same_in_all(step_ & 1));
     await_term(step_);
     wait_products<0>();
     hold(s_);
     release(shared_.k_empty[step_ & 1]);
-    if (kRich || hides()) {
+    if (kFirstHides || hides(tile)) {
       softmax<true>(tile);
     } else {
       softmax<false>(tile);
@@ -89,39 +149,44 @@ class Group : private Results<Element, S, kTerms, kStatistics> {
     --n_;
     // Apart, blocks that hide nothing have no branch between their products and the softmax, across which the compiler
     // would not overlap them.
-    while (n_ >= first) {
+    while (is_in(tile)) {
 #pragma unroll 1
-      for (; n_ >= first && (kRich || hides()); --n_) block<true>(tile);
-      if constexpr (!kRich) {
+      for (; is_in(tile) && hides(tile); --n_) block<true>(tile);
 #pragma unroll 1
-        for (const int end = max(first, full_until()); n_ >= end; --n_) block<false>(tile);
-      }
+      for (const int end = full_until(tile); n_ >= end; --n_) block<false>(tile);
     }
     release(shared_.q_empty[round % S::queries]);
     wait(shared_address(&shared_.v_full[step_ & 1]), (step_ >> 1) & 1);
-    values(step_ & 1);
+    values(same_in_all(step_ & 1));
     ++step_;
   }
 
+  // What all warps read of a tile stays in shared memory until it is needed: registers are few.
+  KEEL_DEVICE bool is_in(const Tile& tile) const { return n_ >= same_in_all(tile.block_begin); }
   // Whether block n_ hides some key from some row, or has keys on both sides of some row's position where that matters.
-  KEEL_DEVICE bool hides() const {
+  KEEL_DEVICE bool hides(const Tile& tile) const {
     if (kLinear && n_ >= across_begin_ && n_ < across_end_) return true;
-    return n_ < full_begin_ || n_ >= full_end_;
+    return hides_by_position(tile);
   }
   // The last block, from n_ down, of those that do not.
-  KEEL_DEVICE int full_until() const {
-    return kLinear && n_ >= across_end_ ? max(full_begin_, across_end_) : full_begin_;
+  KEEL_DEVICE int full_until(const Tile& tile) const {
+    const int begin = same_in_all(max(tile.full_begin, tile.block_begin));
+    return kLinear && n_ >= across_end_ ? max(begin, across_end_) : begin;
   }
 
+  // Both with a stage that is the same in all lanes, for the compiler too.
   KEEL_DEVICE void scores(int stage) {
     using namespace ptx;
-    const std::uint64_t q = q_ + (S::queries > 1 ? q_stage_ * further(kPanelQ * S::panels) : 0);
+    const std::uint32_t q = operand_part(shared_address(shared_.q[0]) + group_ * 64 * 128, 16) +
+                            static_cast<std::uint32_t>(q_stage_ * (kPanelQ * S::panels >> 4));
+    const std::uint32_t k =
+        operand_part(shared_address(shared_.k[0]), 16) + static_cast<std::uint32_t>(stage * (kStage >> 4));
     begin_products();
     hold(s_);
 #pragma unroll
     for (int c = 0; c < S::d / 16; ++c) {
-      RowsByRows<Element, S::keys>::run(s_, q + further(c / 4 * kPanelQ + c % 4 * 32),
-                                        k_ + stage * further(kStage) + further(c / 4 * kPanelK + c % 4 * 32), c > 0);
+      RowsByRows<Element, S::keys>::run(s_, operand_of(q + (c / 4 * kPanelQ + c % 4 * 32 >> 4)),
+                                        operand_of(k + (c / 4 * kPanelK + c % 4 * 32 >> 4)), c > 0);
     }
     commit_products();
     hold(s_);
@@ -129,11 +194,13 @@ class Group : private Results<Element, S, kTerms, kStatistics> {
 
   KEEL_DEVICE void values(int stage) {
     using namespace ptx;
+    const std::uint32_t v =
+        operand_part(shared_address(shared_.v[0]), kPanelK) + static_cast<std::uint32_t>(stage * (kStage >> 4));
     begin_products();
     hold(o_);
 #pragma unroll
     for (int c = 0; c < S::keys / 16; ++c) {
-      RegistersByColumns<Element, S::d>::run(o_, p_ + 4 * c, v_ + stage * further(kStage) + further(c * 2048));
+      RegistersByColumns<Element, S::d>::run(o_, p_ + 4 * c, operand_of(v + (c * 2048 >> 4)));
     }
     commit_products();
     hold(o_);
@@ -143,12 +210,12 @@ class Group : private Results<Element, S, kTerms, kStatistics> {
   template <bool kPartial>
   KEEL_DEVICE void block(const Tile& tile) {
     using namespace ptx;
-    const int next = step_ + 1;
+    const int next = step_ + 1, stage = same_in_all(step_ & 1);
     wait(shared_address(&shared_.k_full[next & 1]), (next >> 1) & 1);
     if (S::groups > 1) sync(kTurn + group_, 256);
-    scores(next & 1);
+    scores(stage ^ 1);
     wait(shared_address(&shared_.v_full[step_ & 1]), (step_ >> 1) & 1);
-    values(step_ & 1);
+    values(stage);
     if (S::groups > 1) signal(kTurn + (group_ + 1) % S::groups, 256);
     await_term(next);
     wait_products<1>();
@@ -158,10 +225,14 @@ class Group : private Results<Element, S, kTerms, kStatistics> {
     wait_products<0>();
     hold(o_);
     release(shared_.v_empty[step_ & 1]);
-#pragma unroll
-    for (int i = 0; i < S::d / 2; ++i) o_[i] *= a_factor_[(i >> 1) & 1];
+    rescale();
     convert();
     step_ = next;
+  }
+
+  KEEL_DEVICE void rescale() {
+#pragma unroll
+    for (int i = 0; i < S::d / 2; ++i) o_[i] *= a_factor_[(i >> 1) & 1];
   }
 };
 
@@ -195,7 +266,7 @@ __global__ void __launch_bounds__(S::threads, 1)
   if (group == 0) {
     give_registers<S::loader_registers>();
     if (threadIdx.x == 0) load_tiles<S, Element>(shared, maps, a);
-    if (threadIdx.x == 32) choose_tiles<S, Element>(shared, a);
+    if (threadIdx.x == 32) choose_tiles<Group<Element, S, kTerms, kStatistics>::kFew, S>(shared, a);
     if constexpr (S::term_bytes > 0) {
       if (threadIdx.x == 64) load_terms<S, Element>(shared, maps, a);
     }

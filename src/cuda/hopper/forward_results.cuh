@@ -21,8 +21,9 @@ class Results : protected Softmax<Element, S, kTerms, kStatistics> {
  protected:
   using Base = Softmax<Element, S, kTerms, kStatistics>;
   using Base::a_, Base::column_, Base::count_, Base::e_, Base::f1_, Base::f2_, Base::group_, Base::kDeepest,
-      Base::kEntropy, Base::kHidden, Base::kMoments, Base::kPanelQ, Base::kRich, Base::kTurn, Base::l_, Base::lane_,
-      Base::m_, Base::maps_, Base::o_, Base::place, Base::shared_, Base::visible_, Base::warp_, Base::zero_;
+      Base::kEntropy, Base::kFew, Base::kHidden, Base::kMoments, Base::kPanelQ, Base::kRich, Base::kTurn, Base::l_,
+      Base::lane_, Base::m_, Base::maps_, Base::o_, Base::place, Base::shared_, Base::visible_, Base::warp_,
+      Base::zero_;
   using Base::Base;
 
   struct RowResult {
@@ -42,7 +43,7 @@ class Results : protected Softmax<Element, S, kTerms, kStatistics> {
       const float zero = quad_sum(zeros[0] + zeros[1]);
       if (l_[r] != 0.0f && !(zero == 0.0f)) results[r].odd = true;
     }
-    if (a_.partials.out != nullptr) {
+    if (kFew && a_.partials.out != nullptr) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) store_partial(tile, places[r], results[r], r);
       return;
@@ -136,7 +137,7 @@ class Results : protected Softmax<Element, S, kTerms, kStatistics> {
     x.visible = kRich && kMoments ? visible_[r] : place.keys.end - place.keys.begin;
     x.largest = __fmul_rn(m_[r], kRich ? 1.0f : a_.scale_log2);
     float top = x.largest, l = l_[r];
-    if (a_.call.sinks && a_.partials.out == nullptr) {
+    if (a_.call.sinks && !(kFew && a_.partials.out != nullptr)) {
       const float sink =
           1.4426950408889634f * load_float(a_.call.sinks.data, a_.call.sinks.dtype, place.head * a_.call.sinks.head);
       top = fmaxf(x.largest, sink);
@@ -247,17 +248,20 @@ class Results : protected Softmax<Element, S, kTerms, kStatistics> {
   // A row, by each of the four threads that hold it.
   KEEL_DEVICE void store_row(const Tile& tile, const RowPlace& place, int r) {
     const MutableStrided& out = a_.call.out;
-    const int i = tile.q_begin + place.row, d_v = static_cast<int>(a_.call.d_v);
+    if (out.dtype == DType::f32) {
+      store_columns(&at<float>(out, tile.batch, place.head, tile.q_begin + place.row), out.column, r);
+    } else {
+      store_columns(&at<Element>(out, tile.batch, place.head, tile.q_begin + place.row), out.column, r);
+    }
+  }
+  template <class Stored>
+  KEEL_DEVICE void store_columns(Stored* row, std::int64_t step, int r) {
+    const int d_v = static_cast<int>(a_.call.d_v);
+    Stored* to = row + column_ * step;
 #pragma unroll
     for (int j = 0; j < S::d / 4; ++j) {
-      const int c = j / 2 * 8 + column_ + (j & 1);
-      const float x = o_[j / 2 * 4 + 2 * r + (j & 1)];
-      if (c >= d_v) continue;
-      if (out.dtype == DType::f32) {
-        at<float>(out, tile.batch, place.head, i, c) = x;
-      } else {
-        at<Element>(out, tile.batch, place.head, i, c) = static_cast<Element>(x);
-      }
+      if (j / 2 * 8 + column_ < d_v) *to = static_cast<Stored>(o_[j / 2 * 4 + 2 * r + (j & 1)]);  // d_v is even
+      to += (j & 1) != 0 ? 7 * step : step;
     }
   }
 

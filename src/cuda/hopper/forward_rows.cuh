@@ -13,7 +13,10 @@ namespace keel::cuda::hopper {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // A number that all lanes hold, for the compiler to know: it then stays out of the lanes' registers.
-KEEL_DEVICE int same_in_all(int x) { return __shfl_sync(~0u, x, 0); }
+template <class T>
+KEEL_DEVICE T same_in_all(T x) {
+  return __shfl_sync(~0u, x, 0);
+}
 
 KEEL_DEVICE float quad_sum(float x) {
   x += __shfl_xor_sync(~0u, x, 1);
@@ -54,12 +57,16 @@ template <class Element, class S, Terms kTerms, Statistics kStatistics>
 class Rows {
  protected:
   static constexpr bool kRich = kTerms == Terms::any;
+  // Serves few rows too, whose tiles may hold several heads, or chunks of keys.
+  static constexpr bool kFew = S::groups == 1 || kRich;
   static constexpr bool kTiled = S::term_bytes > 0;                          // the only term is a bias or mask
   static constexpr bool kLinear = kTerms == Terms::alibi && S::groups == 2;  // ALiBi takes a short way
   static constexpr bool kSkips = S::groups == 2;                             // a mask that hides nothing of a block
   static constexpr bool kEntropy = kStatistics != Statistics::none, kMoments = kStatistics == Statistics::moments;
+  // A tile's first block is taken to hide something: code that is compiled once less, and seldom worth more.
+  static constexpr bool kFirstHides = kTerms != Terms::none || kEntropy || !serves_all(S::d);
   static constexpr int kPanelQ = S::rows * 128, kPanelK = S::keys * 128, kStage = kPanelK * S::panels;
-  static constexpr int kTurn = 1;                                       // named barriers, one per warpgroup
+  static constexpr int kTurn = 1, kAlone = kTurn + S::groups + 1;       // named barriers, one per warpgroup
   static constexpr float kHidden = kRich ? -kInfinity : -1e38f;         // score of a hidden key
   static constexpr float kMaskedLog2 = -0x1p64f * 1.4426950408889634f;  // see core/masked_score.h
   static constexpr bool kKeeps = S::d <= 128;   // there are registers for the rows' scale and slope
@@ -74,11 +81,7 @@ class Rows {
         thread_(threadIdx.x & 127),
         lane_(threadIdx.x & 31),
         warp_(thread_ >> 5),
-        column_((lane_ & 3) * 2) {
-    q_ = ptx::operand(ptx::shared_address(shared.q) + group * 64 * 128, 16);
-    k_ = ptx::operand(ptx::shared_address(shared.k[0]), 16);
-    v_ = ptx::operand(ptx::shared_address(shared.v[0]), kPanelK);
-  }
+        column_((lane_ & 3) * 2) {}
 
  protected:
   KEEL_DEVICE void release(std::uint64_t& barrier) {
@@ -91,7 +94,7 @@ class Rows {
 
   KEEL_DEVICE RowPlace place(const Tile& tile, int r) const {
     const int at = tile.first_row + group_ * 64 + warp_ * 16 + lane_ / 4 + 8 * r;
-    const int share = a_.cut.share, row = share == 1 ? at : at / share;
+    const int share = kFew ? a_.cut.share : 1, row = share == 1 ? at : at / share;
     RowPlace p;
     p.head = share == 1 ? tile.head : tile.head * share + at % share;
     p.row = row;
@@ -121,6 +124,11 @@ class Rows {
   // The thread's first key of the block.
   KEEL_DEVICE int first_key(const Tile& tile) const { return n_ * S::keys - tile.shift + column_; }
 
+  // Whether block n_ hides some key from some row.
+  KEEL_DEVICE bool hides_by_position(const Tile& tile) const {
+    return n_ < same_in_all(tile.full_begin) || n_ >= same_in_all(tile.full_end);
+  }
+
   KEEL_DEVICE void begin(const Tile& tile) {
 #pragma unroll
     for (int i = 0; i < S::d / 2; ++i) o_[i] = 0;
@@ -143,11 +151,9 @@ class Rows {
   const Maps& maps_;
   const ForwardArguments& a_;
   const int group_, thread_, lane_, warp_, column_;
-  std::uint64_t q_, k_, v_;  // operands
-  int step_ = 0;             // blocks of keys done, of all tiles
-  int n_ = 0;                // the block whose scores are in s_
-  int q_stage_ = 0;          // where the tile's q is
-  int full_begin_ = 0, full_end_ = 0;
+  int step_ = 0;                           // blocks of keys done, of all tiles
+  int n_ = 0;                              // the block whose scores are in s_
+  int q_stage_ = 0;                        // where the tile's q is
   int across_begin_ = 0, across_end_ = 0;  // blocks with keys on both sides of some row's position
 
   float o_[S::d / 2], s_[S::keys / 2];

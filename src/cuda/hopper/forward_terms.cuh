@@ -11,8 +11,8 @@ template <class Element, class S, Terms kTerms, Statistics kStatistics>
 class Scores : protected Rows<Element, S, kTerms, kStatistics> {
  protected:
   using Base = Rows<Element, S, kTerms, kStatistics>;
-  using Base::a_, Base::base_, Base::first_key, Base::full_begin_, Base::full_end_, Base::group_, Base::kHidden,
-      Base::kKeeps, Base::kLinear, Base::kSkips, Base::kTiled, Base::lane_, Base::n_, Base::place, Base::place_of,
+  using Base::a_, Base::base_, Base::first_key, Base::group_, Base::hides_by_position, Base::kHidden, Base::kKeeps,
+      Base::kLinear, Base::kSkips, Base::kTiled, Base::lane_, Base::n_, Base::place, Base::place_of,
       Base::release_by_warp, Base::s_, Base::scale_log2, Base::scale_log2_, Base::shared_, Base::slope_log2,
       Base::slope_log2_, Base::warp_, Base::zero_;
   using Base::Base;
@@ -43,6 +43,10 @@ class Scores : protected Rows<Element, S, kTerms, kStatistics> {
   // What the term needs for the block of scores on its way, while products run.
   KEEL_DEVICE void await_term(int step) {
     if constexpr (kTiled) ptx::wait(ptx::shared_address(&shared_.term_full[group_]), step & 1);
+  }
+
+  KEEL_DEVICE void release_term() {
+    if constexpr (kTiled) release_by_warp(shared_.term_empty[group_]);
   }
 
   // Of one row, exactly.
@@ -78,7 +82,7 @@ class Scores : protected Rows<Element, S, kTerms, kStatistics> {
     }
     if constexpr (kTerms == Terms::bias) {
       add_bias<Element, S::keys>(s_, first_term<S>(a_, shared_.term[group_], warp_, lane_), a_.inverse_scale);
-      release_by_warp(shared_.term_empty[group_]);
+      release_term();
     }
   }
 
@@ -89,7 +93,7 @@ class Scores : protected Rows<Element, S, kTerms, kStatistics> {
       std::uint32_t seen[2] = {~0u, ~0u};
       if constexpr (kTerms == Terms::mask) {
         read_mask(first_term<S>(a_, shared_.term[group_], warp_, lane_), lane_, seen);
-        release_by_warp(shared_.term_empty[group_]);
+        release_term();
         if (kSkips && !kPartial && __all_sync(~0u, (seen[0] & seen[1]) == ~0u)) return;
       }
       if (kPartial) {
@@ -139,9 +143,9 @@ class Scores : protected Rows<Element, S, kTerms, kStatistics> {
       if (c.bias) {
         const std::int64_t from = place_of(c.bias, tile, p) + tile.k_begin + base + first;
         if (c.bias.dtype == DType::f32) {
-          add_any_bias(r, base, keys, static_cast<const float*>(c.bias.data) + from);
+          add_any_bias(tile, r, base, keys, static_cast<const float*>(c.bias.data) + from);
         } else {
-          add_any_bias(r, base, keys, static_cast<const Element*>(c.bias.data) + from);
+          add_any_bias(tile, r, base, keys, static_cast<const Element*>(c.bias.data) + from);
         }
       }
       if (c.alibi) {
@@ -151,9 +155,9 @@ class Scores : protected Rows<Element, S, kTerms, kStatistics> {
       if (c.mask) {
         const unsigned char* const mask =
             static_cast<const unsigned char*>(c.mask.data) + place_of(c.mask, tile, p) + tile.k_begin + base + first;
-        with_pairs(r, base, keys, mask, [](float& y, unsigned char seen) { y = seen != 0 ? y : kHidden; });
+        with_pairs(tile, r, base, keys, mask, [](float& y, unsigned char seen) { y = seen != 0 ? y : kHidden; });
       }
-      if (n_ < full_begin_ || n_ >= full_end_) {
+      if (hides_by_position(tile)) {
         each([&](float& y, int key) { y = static_cast<unsigned>(key) < static_cast<unsigned>(keys) ? y : kHidden; });
       }
     }
@@ -161,12 +165,11 @@ class Scores : protected Rows<Element, S, kTerms, kStatistics> {
 
   // Two adjacent values at once, where they lie at a multiple of their size.
   template <class Stored, class Change>
-  KEEL_DEVICE void with_pairs(int r, int base, int keys, const Stored* row, const Change& change) {
+  KEEL_DEVICE void with_pairs(const Tile& tile, int r, int base, int keys, const Stored* row, const Change& change) {
     struct alignas(2 * sizeof(Stored)) Pair {
       Stored x[2];
     };
-    const bool partial = n_ < full_begin_ || n_ >= full_end_;
-    if (!partial && reinterpret_cast<std::uintptr_t>(row) % sizeof(Pair) == 0) {
+    if (!hides_by_position(tile) && reinterpret_cast<std::uintptr_t>(row) % sizeof(Pair) == 0) {
 #pragma unroll
       for (int j = 0; j < S::keys / 8; ++j) {
         const Pair pair = *reinterpret_cast<const Pair*>(row + 8 * j);
@@ -186,8 +189,8 @@ class Scores : protected Rows<Element, S, kTerms, kStatistics> {
 
   // A finite bias stays finite in units of log 2, or becomes +inf, which is told below; its −inf masks.
   template <class Stored>
-  KEEL_DEVICE void add_any_bias(int r, int base, int keys, const Stored* row) {
-    with_pairs(r, base, keys, row, [](float& y, const Stored& stored) {
+  KEEL_DEVICE void add_any_bias(const Tile& tile, int r, int base, int keys, const Stored* row) {
+    with_pairs(tile, r, base, keys, row, [](float& y, const Stored& stored) {
       const float b = static_cast<float>(stored);
       constexpr float kLog2e = 1.4426950408889634f, kLeast = -3.4028234e38f / kLog2e;
       y = b == -kInfinity ? kHidden : fmaf(fmaxf(b, kLeast), kLog2e, y);

@@ -22,24 +22,18 @@ Kernel kernel_of() {
 template <int kD, class Element>
 Kernel find_kernel(const Choice& c) {
   constexpr Shape kWide = shape_for(kD, Purpose::wide), kPlain = shape_for(kD, Purpose::plain);
-  constexpr Shape kRich = shape_for(kD, Purpose::rich), kFew = shape_for(kD, Purpose::few);
-  constexpr Shape kRichMoments = shape_for(kD, Purpose::rich_moments);
-  constexpr auto kNone = Statistics::none, kEntropy = Statistics::entropy, kMoments = Statistics::moments;
-  constexpr auto kPosition = Terms::none, kAny = Terms::any;
-  if (c.shape == kFew) {
-    return c.terms == kAny ? kernel_of<kFew, Element, kAny, kNone>() : kernel_of<kFew, Element, kPosition, kNone>();
+  constexpr auto kNone = Statistics::none;
+  constexpr auto kPosition = Terms::none;
+  if constexpr (serves_all(kD)) {
+    constexpr auto kEntropy = Statistics::entropy, kMoments = Statistics::moments;
+    constexpr Shape kFew = shape_for(kD, Purpose::few), kRich = shape_for(kD, Purpose::rich);
+    if (c.terms == Terms::any) return kernel_of<kRich, Element, Terms::any, kMoments>();
+    if (c.shape == kFew) return kernel_of<kFew, Element, kPosition, kNone>();
+    if (c.statistics == kMoments) return kernel_of<kPlain, Element, kPosition, kMoments>();
+    if (c.statistics == kEntropy) return kernel_of<kWide, Element, kPosition, kEntropy>();
   }
-  if (c.terms == kAny) {
-    return c.statistics == kNone ? kernel_of<kRich, Element, kAny, kNone>()
-                                 : kernel_of<kRichMoments, Element, kAny, kMoments>();
-  }
-  if (c.statistics == kMoments) return kernel_of<kPlain, Element, kPosition, kMoments>();
-  if (c.shape == kWide) {
-    return c.statistics == kNone ? kernel_of<kWide, Element, kPosition, kNone>()
-                                 : kernel_of<kWide, Element, kPosition, kEntropy>();
-  }
-  return c.statistics == kNone ? kernel_of<kPlain, Element, kPosition, kNone>()
-                               : kernel_of<kPlain, Element, kPosition, kEntropy>();
+  return c.shape == kWide ? kernel_of<kWide, Element, kPosition, kNone>()
+                          : kernel_of<kPlain, Element, kPosition, kNone>();
 }
 
 template <int kD, class Element, Terms kTerm>

@@ -15,11 +15,15 @@ namespace {
 // ---- The tiles of a packed batch, those with the most keys first.
 constexpr int kListThreads = 1024, kBuckets = 256;
 
+// Several threads to an entry, where there are more than entries.
 template <class Visit>
 __device__ void visit_tiles(const Call& call, const Cut& cut, const Visit& visit) {
-  for (int e = threadIdx.x; e < cut.entries; e += blockDim.x) {
+  const int side_by_side = min(cut.entries, kListThreads), threads = kListThreads / side_by_side;
+  const int first = static_cast<int>(threadIdx.x) / threads, within = static_cast<int>(threadIdx.x) % threads;
+  if (first >= side_by_side) return;
+  for (int e = first; e < cut.entries; e += side_by_side) {
     const int rows = narrow(call.sequences.entry(e).q_rows) * cut.share;
-    for (int block = 0; block * cut.tile_rows < rows; ++block) {
+    for (int block = within; block * cut.tile_rows < rows; block += threads) {
       const Tile tile = make_tile(call, cut, {e, 0, block, 0}, 0);
       visit(TileIndex{e, 0, block, 0}, kBuckets - 1 - min(tile.block_end - tile.block_begin, kBuckets - 1));
     }
@@ -29,6 +33,8 @@ __device__ void visit_tiles(const Call& call, const Cut& cut, const Visit& visit
 __global__ void __launch_bounds__(kListThreads)
     list_tiles(const __grid_constant__ Call call, const __grid_constant__ Cut cut, TileIndex* list, unsigned* count) {
   __shared__ unsigned first[kBuckets];
+  ptx::wait_for_last_kernel();
+  ptx::let_next_kernel_start();  // which waits for this one, but is there then
   for (int i = threadIdx.x; i < kBuckets; i += blockDim.x) first[i] = 0;
   __syncthreads();
   visit_tiles(call, cut, [&](const TileIndex&, int bucket) { atomicAdd(&first[bucket], 1u); });
@@ -255,11 +261,15 @@ const char* launch_forward(const ForwardWork& w, void* workspace, cudaStream_t s
   std::int64_t tiles = w.cut.tiles;
   if (s.packed()) {
     tiles = listed_tiles(w) * w.cut.heads;
-    auto* const list = reinterpret_cast<TileIndex*>(free);
-    list_tiles<<<1, kListThreads, 0, stream>>>(call, w.cut, list, &counters->listed);
-    if (const cudaError_t e = cudaPeekAtLastError()) return cudaGetErrorString(e);
+    auto* list = reinterpret_cast<TileIndex*>(free);
+    unsigned* count = &counters->listed;
+    void* arguments[] = {const_cast<Call*>(&call), const_cast<Cut*>(&w.cut), &list, &count};
+    if (const cudaError_t e =
+            launch_early(reinterpret_cast<const void*>(&list_tiles), dim3(1), kListThreads, 0, arguments, stream)) {
+      return cudaGetErrorString(e);
+    }
     a.listed = list;
-    a.listed_count = &counters->listed;
+    a.listed_count = count;
   }
   if (w.cut.chunk > 0) {
     a.partials.rows = rows_of(call);

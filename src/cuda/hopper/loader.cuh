@@ -35,7 +35,9 @@ struct Shared {
   long long odd;  // the last row that was noted, of those that are computed again; −1: none
 };
 
-// The tiles that a CTA takes.
+// The tiles that a CTA takes. kFew: its kernel serves few rows too, whose tiles may hold several heads, or chunks of
+// keys.
+template <class S, bool kFew>
 class Tiles {
  public:
   KEEL_DEVICE explicit Tiles(const ForwardArguments& a)
@@ -47,9 +49,15 @@ class Tiles {
       none.index = -1;
       return none;
     }
-    TileIndex index = a_.listed == nullptr ? tile_index(a_.cut, t) : a_.listed[t / a_.cut.heads];
-    if (a_.listed != nullptr) index.head = t % a_.cut.heads;
-    return with_a_block(make_tile(a_.call, a_.cut, index, t), a_.cut.key_block);
+    Cut cut = a_.cut;  // with what the compiler knows, so that it need not divide by it
+    cut.key_block = S::keys;
+    if constexpr (!kFew) {
+      cut.share = cut.chunks = 1;
+      cut.chunk = 0;
+    }
+    TileIndex index = a_.listed == nullptr ? tile_index(cut, t) : a_.listed[t / cut.heads];
+    if (a_.listed != nullptr) index.head = t % cut.heads;
+    return with_groups(with_a_block(make_tile(a_.call, cut, index, t), S::keys), a_.window, cut);
   }
   // Every tile is followed by one question for the next, so the counter is 0 again when all have been taken.
   KEEL_DEVICE int next() const {
@@ -66,18 +74,25 @@ struct Maps {
   CUtensorMap term;  // a bias or mask, 64 rows by 128 bytes
 };
 
-// The thread that chooses tiles, one ahead of that which is computed.
-template <class S, class Element>
+// The thread that chooses tiles, one ahead of that which is computed; after a short one it asks for the next right
+// away, as the answer would take a good part of the time that there is.
+template <bool kFew, class S, class Element>
 KEEL_DEVICE void choose_tiles(Shared<Element, S>& shared, const ForwardArguments& a) {
   using namespace ptx;
-  const Tiles tiles(a);
+  constexpr int kShort = 4;  // blocks of keys
+  const Tiles<S, kFew> tiles(a);
+  const auto await_slot = [&](int round) {
+    wait(shared_address(&shared.tile_empty[round & 1]), ((round >> 1) & 1) ^ 1);
+  };
+  int next = static_cast<int>(blockIdx.x);
   for (int round = 0;; ++round) {
-    const int slot = round & 1;
-    wait(shared_address(&shared.tile_empty[slot]), ((round >> 1) & 1) ^ 1);
-    const Tile tile = tiles.at(round == 0 ? blockIdx.x : tiles.next());
-    shared.tile[slot] = tile;
-    arrive(shared_address(&shared.tile_full[slot]));
+    await_slot(round);
+    const Tile tile = tiles.at(next);
+    shared.tile[round & 1] = tile;
+    arrive(shared_address(&shared.tile_full[round & 1]));
     if (tile.index < 0) return;
+    if (tile.block_end - tile.block_begin > kShort) await_slot(round + 1);
+    next = tiles.next();
   }
 }
 
@@ -123,7 +138,8 @@ KEEL_DEVICE void load_tiles(Shared<Element, S>& shared, const Maps& maps, const 
 #pragma unroll
     for (int p = 0; p < S::panels; ++p) {
       load_tile(shared_address(shared.q[at]) + p * kPanelQ, maps.q, full,
-                {p * 64, 0, tile.q_begin + tile.first_row / a.cut.share, tile.head, batch});
+                {p * 64, 0, tile.q_begin + (a.cut.share == 1 ? tile.first_row : tile.first_row / a.cut.share),
+                 tile.head, batch});
     }
     for (; n >= begin; --n, ++step) {
       const int stage = step & 1;

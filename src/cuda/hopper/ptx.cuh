@@ -143,6 +143,17 @@ KEEL_DEVICE std::uint64_t operand(std::uint32_t address, int panel) {
 }
 constexpr std::uint64_t further(int bytes) { return static_cast<std::uint64_t>(bytes) >> 4; }  // to add to an operand
 
+// The same in two parts, of which the second never changes. Where the compiler knows the first to be the same in all
+// lanes, it stays out of their registers, and what is further takes one addition.
+KEEL_DEVICE std::uint32_t operand_part(std::uint32_t address, int panel) {
+  return (address & 0x3FFFF) >> 4 | static_cast<std::uint32_t>(panel >> 4) << 16;
+}
+KEEL_DEVICE std::uint64_t operand_of(std::uint32_t part) {
+  std::uint64_t operand;
+  asm("mov.b64 %0, {%1, %2};" : "=l"(operand) : "r"(part), "r"(kSwizzledRows >> 4 | 1 << 30));
+  return operand;
+}
+
 // ---- A kernel and the one queued behind it. The latter may start when all CTAs of the former have said so, and waits
 // for its results where it needs them.
 KEEL_DEVICE void let_next_kernel_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }

@@ -19,26 +19,25 @@ struct Shape {
 };
 
 // For what a shape serves: long sequences; those whose rows fill few tiles; scores that need more than a mask by
-// position (keys are then a multiple of 64, as dropout's numbers come in such groups, and registers go to the options),
-// and their moments; a bias or mask alone, whose tiles are in shared memory too; few rows, as in decoding.
-enum class Purpose : std::uint8_t { wide, plain, rich, rich_moments, tiled, few };
+// position (keys are then a multiple of 32, as dropout's numbers come in groups, and registers go to the options); a
+// bias or mask alone, whose tiles are in shared memory too; few rows, as in decoding.
+enum class Purpose : std::uint8_t { wide, plain, rich, tiled, few };
 
 // Measured on an H200: of each head size, the fastest of those that fit registers and shared memory.
 constexpr Shape shape_for(int d, Purpose purpose) {
-  const bool rich = purpose == Purpose::rich || purpose == Purpose::rich_moments;
-  if (d == 256 && purpose == Purpose::rich_moments) return {d, 32, 1, true};
   const bool wide = purpose == Purpose::wide || purpose == Purpose::tiled;
   const int groups = purpose == Purpose::few ? 1 : wide && d == 64 ? 3 : 2;
   if (d > 128) {
-    const int rich_keys = purpose == Purpose::rich_moments || d == 256 ? 32 : 64;
-    return {d, groups == 1 ? 64 : rich ? rich_keys : d == 192 ? 112 : 80, groups, groups == 1};
+    return {d, groups == 1 ? 64 : purpose == Purpose::rich ? 32 : d == 192 ? 112 : 80, groups, groups == 1};
   }
-  if (purpose == Purpose::tiled) return {d, 128, groups, d == 64};
-  return {d, purpose == Purpose::rich_moments && d > 64 ? 64 : 128, groups, true};
+  return {d, 128, groups, purpose != Purpose::tiled || d == 64};
 }
 
 // Head sizes that are compiled; others are padded to the next.
 constexpr std::array<int, 5> kHeadSizes = {64, 96, 128, 192, 256};
+// Whether all kernels are compiled for a head size. Padding costs matrix products, of which few rows, rich scores and
+// statistics take the smaller part, so those of the others are padded further.
+constexpr bool serves_all(int d) { return d != 96 && d != 192; }
 
 // A backward kernel's tile: head sizes up to d, blocks of rows of q, and of keys.
 struct BackwardShape {
@@ -54,8 +53,9 @@ constexpr std::array<int, 3> kBackwardHeadSizes = {64, 128, 256};
 // Which of the statistics a kernel adds up while it streams. lse, max_logit, max_weight and visible come for nothing.
 enum class Statistics : std::uint8_t { none, entropy, moments };
 
-// What scores need beyond masks by position. The kernel for any of it tests for each; with branches between the
-// products and the softmax the compiler does not overlap them, so single terms have kernels of their own.
+// What scores need beyond masks by position. The kernel for any of it tests for each, and always adds up moments; with
+// branches between the products and the softmax the compiler does not overlap them, so single terms have kernels of
+// their own.
 enum class Terms : std::uint8_t { none, softcap, alibi, bias, mask, dropout, any };
 
 constexpr const char* name_of(Terms terms) {

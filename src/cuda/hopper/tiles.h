@@ -56,6 +56,7 @@ struct Tile {
   int k_begin, k_len;
   int q_position, k_position, diagonal, shift;
   int block_begin, block_end, full_begin, full_end;
+  int group_end[3];  // where the blocks end that 64 rows see, those of each warpgroup; block_begin: it has no row
 };
 
 constexpr int kFar = 1 << 29;  // twice what the kernels serve: sums of three such numbers fit an int
@@ -122,6 +123,18 @@ constexpr Tile with_a_block(Tile tile, int key_block) {
   tile.block_begin = (std::max(tile.k_len, 0) + tile.shift + key_block - 1) / key_block;
   tile.block_end = tile.block_begin + 1;
   tile.full_begin = tile.full_end = tile.block_begin;
+  return tile;
+}
+
+// The tile, of which each warpgroup knows the blocks that its rows see; at least one, if it has rows.
+constexpr Tile with_groups(Tile tile, const Window& window, const Cut& cut) {
+  for (int g = 0; g < 3; ++g) {
+    const int last = std::min(64 * g + 64, tile.rows) - 1;
+    const int row = std::min((tile.first_row + last) / cut.share, std::max(tile.q_len - 1, 0));
+    const int end = (keys_of(tile, window, row).end + tile.shift + cut.key_block - 1) / cut.key_block;
+    const bool exists = 64 * g < tile.rows;
+    tile.group_end[g] = exists ? std::clamp(end, tile.block_begin + 1, tile.block_end) : tile.block_begin;
+  }
   return tile;
 }
 
