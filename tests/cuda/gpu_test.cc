@@ -18,8 +18,10 @@
 namespace keel::test {
 namespace {
 
+using conformance::BiasKind;
 using conformance::expect_gradients_match_oracle;
 using conformance::expect_matches_oracle;
+using conformance::MaskKind;
 
 // What only the CPU serves is refused.
 struct Instance : conformance::Instance {
@@ -138,6 +140,43 @@ TEST_F(Gpu, GradientsOfSlicesAddUpToTheOracle) {
   });
 }
 
+int repeats() {
+  const char* const asked = std::getenv("KEEL_REPEATS");
+  return asked != nullptr ? std::atoi(asked) : 20;
+}
+
+// A forward call many times over: how many of them give an output that differs in a bit from the first.
+int calls_that_differ(const Instance& instance, int count) {
+  int differ = 0;
+  const auto run = forward_on_gpu({});
+  const conformance::Forward repeated = [&](const TensorView& q, const TensorView& k, const TensorView& v,
+                                            const MutableTensorView& out, const Options& options,
+                                            const Outputs& outputs) {
+    const Span span = extent_of(layout_of(out)).span;
+    std::vector<std::byte> first(span.size);
+    for (int i = 0; i < count; ++i) {
+      run(q, k, v, out, options, outputs);
+      const auto* const written = reinterpret_cast<const std::byte*>(span.low);
+      if (i == 0) std::memcpy(first.data(), written, span.size);
+      differ += std::memcmp(first.data(), written, span.size) == 0 ? 0 : 1;
+    }
+  };
+  EXPECT_EQ(conformance::forward_mismatch(instance, repeated), "");
+  return differ;
+}
+
+// Tiles of a bias or mask are overwritten by the next as soon as they have been read.
+TEST_F(Gpu, OutputsHaveTheSameBitsEveryTime) {
+  for (const auto& [bias, mask] : {std::pair{BiasKind::normal, MaskKind::none}, {BiasKind::none, MaskKind::random}}) {
+    for (const std::int64_t d : {64, 128}) {
+      conformance::Case c;
+      c.name = "tiles of a term", c.dtype = DType::f16, c.q_heads = 3, c.n_q = 74, c.n_k = 304, c.d_k = c.d_v = d;
+      c.causal = Causal::bottom_right, c.bias = bias, c.mask = mask;
+      EXPECT_EQ(calls_that_differ(Instance(c), 10 * repeats()), 0) << conformance::describe(c);
+    }
+  }
+}
+
 // A call of the size that fills the GPU, so that blocks of keys of one head run at the same time.
 struct Large {
   const char* name;
@@ -193,13 +232,11 @@ int runs_that_differ(const Large& large, int runs) {
 }
 
 TEST_F(Gpu, GradientsHaveTheSameBitsEveryTime) {
-  const char* const asked = std::getenv("KEEL_REPEATS");
-  const int runs = asked != nullptr ? std::atoi(asked) : 20;
   for (const Large& large : {Large{"full", 1, 8, 8, 2048, 128}, Large{"wide", 1, 8, 8, 2048, 256},
                              Large{"causal", 1, 8, 8, 2048, 64, Causal::top_left},
                              Large{"grouped", 1, 16, 4, 1024, 128, Causal::bottom_right},
                              Large{"packed", 1, 8, 8, 2048, 64, Causal::top_left, {0, 500, 501, 1300, 2048}}}) {
-    EXPECT_EQ(runs_that_differ(large, runs), 0) << large.name;
+    EXPECT_EQ(runs_that_differ(large, repeats()), 0) << large.name;
   }
 }
 

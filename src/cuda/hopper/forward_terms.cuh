@@ -45,8 +45,12 @@ class Scores : protected Rows<Element, S, kTerms, kStatistics> {
     if constexpr (kTiled) ptx::wait(ptx::shared_address(&shared_.term_full[group_]), step & 1);
   }
 
+  // Behind the fence, the copy engine may overwrite what was read: without it, some reads can still be under way.
   KEEL_DEVICE void release_term() {
-    if constexpr (kTiled) release_by_warp(shared_.term_empty[group_]);
+    if constexpr (kTiled) {
+      ptx::publish_to_copies();
+      release_by_warp(shared_.term_empty[group_]);
+    }
   }
 
   // Of one row, exactly.
