@@ -11,6 +11,8 @@
 #include <cmath>
 #include <initializer_list>
 
+#include "cpu/flush.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -85,6 +87,13 @@ HWY_INLINE V Exp2(D d, V x) {
   const auto exponent = hn::ShiftLeft<kMantissa>(hn::BitCast(du, shifted));
   return hn::BitCast(d, hn::Add(hn::BitCast(du, Exp2Fraction(d, f)), exponent));
 }
+
+// To exist while weights are computed: AVX-512's 2^x goes below the smallest normal number.
+#if HWY_TARGET == HWY_AVX3
+using NormalWeights = FlushToZero;
+#else
+struct NormalWeights {};
+#endif
 
 template <class T>
 HWY_INLINE T Exp2Scalar(T x) {

@@ -25,7 +25,6 @@
 
 #include "cpu/dropout-inl.h"
 #include "cpu/epilogue-inl.h"
-#include "cpu/flush.h"
 #include "cpu/forward.h"
 #include "cpu/gemm-inl.h"
 #include "cpu/key_sums-inl.h"
@@ -138,13 +137,13 @@ class ForwardTaskRunner {
   HWY_INLINE bool JoinStrip(const Strip& strip, Range block, std::int64_t first, bool late, typename P::Queue& queue,
                             const States<T>& states) {
     constexpr std::int64_t kRows = std::min<std::int64_t>(P::kStripRows, 16);
-    [[maybe_unused]] const FlushToZero weights_without_denormals;
+    [[maybe_unused]] const NormalWeights without_denormals{};
     const Range computed = scores_.Computed(strip);
     queue.Expect(strip.rows * (hwy::DivCeil(computed.end - computed.begin, 4 * scratch_.lanes) + 1));
     bool masked = false;
     for (std::int64_t from = 0; from < strip.rows; from += kRows) {
       std::int64_t visible[kRows];
-      T top[kRows], scale[kRows];
+      T top[kRows], scale[P::kLateScale ? kRows : 1];
       ScoreSums<T> sums[kMoments ? kRows : 1];
       const std::int64_t rows = std::min(kRows, strip.rows - from), r = strip.r + from;
       T* const scores_of_rows = scratch_.ScoresOf(strip) + from * scratch_.lds;
@@ -152,31 +151,36 @@ class ForwardTaskRunner {
       // The maximum has latency: all rows first that the first-level cache has room for.
       for (std::int64_t x = 0; x < rows; ++x, ++place) {
         T* const s = scores_of_rows + x * scratch_.lds;
-        scale[x] = late ? scratch_.late_scale[r + x] : T{1};
-        if (late && !(scale[x] > 0 && scale[x] < static_cast<T>(INFINITY))) {  // the largest must stay so
-          scores_.ScaleRow(r + x, computed, s, s);
-          scale[x] = 1;
+        if constexpr (P::kLateScale) {
+          scale[x] = late ? scratch_.late_scale[r + x] : T{1};
+          if (late && !(scale[x] > 0 && scale[x] < static_cast<T>(INFINITY))) {  // the largest must stay so
+            scores_.ScaleRow(r + x, computed, s, s);
+            scale[x] = 1;
+          }
         }
         const RowBlock row = scores_.BlockOf(r + x, place, block, first, computed);
         visible[x] = scores_.Mask(row, s);
         const std::int64_t seen = row.seen.end - row.seen.begin, round = 2 * scratch_.lanes;
         if constexpr (kMoments) sums[x] = {};
         if (kMoments && visible[x] == seen && row.seen.begin % round == 0 && seen > 0 && seen % round == 0) {
-          top[x] = MaxAndSums(s, row.seen, sums[kMoments ? x : 0]) * scale[x];
+          top[x] = MaxAndSums(s, row.seen, sums[kMoments ? x : 0]);
         } else {
-          top[x] = MaxOfBlock(s, computed) * scale[x];
+          top[x] = MaxOfBlock(s, computed);
         }
+        if constexpr (P::kLateScale) top[x] *= scale[x];
         masked = masked || visible[x] < strip.needed.end - strip.needed.begin;
         queue.Tick();
       }
       for (std::int64_t x = 0; x < rows; ++x) {
         T* const s = scores_of_rows + x * scratch_.lds;
-        if (P::kLateScale && scale[x] != 1 && !(std::abs(top[x]) <= kLateScores)) {
-          scores_.ScaleRow(r + x, computed, s, s);
-          scale[x] = 1;
-          if constexpr (kMoments) sums[x] = {};
+        if constexpr (P::kLateScale) {
+          if (scale[x] != 1 && !(std::abs(top[x]) <= kLateScores)) {
+            scores_.ScaleRow(r + x, computed, s, s);
+            scale[x] = 1;
+            if constexpr (kMoments) sums[x] = {};
+          }
         }
-        const BlockOfScores<T> scores = {computed, top[x], scale[x], sums[kMoments ? x : 0]};
+        const BlockOfScores<T> scores = {computed, top[x], P::kLateScale ? scale[x] : T{1}, sums[kMoments ? x : 0]};
         states.rows[r + x].visible += visible[x];
         scratch_.FactorsOf(strip)[from + x] = JoinRow(r + x, s, scores, block, first, queue, states.rows[r + x]);
       }

@@ -262,12 +262,13 @@ HWY_INLINE T JoinBlock(T* HWY_RESTRICT s, const BlockOfScores<T>& block, Queue& 
     }
   }
   T factor = 1;
-  if (!(top <= state.m)) {  // a NaN raises too, and is sticky
-    const bool first = state.m == static_cast<T>(-INFINITY);
-    factor = Raise(state, top + kHeadroom<P>);
-    if (first) factor = 1;  // the output so far is 0
+  if (state.m == static_cast<T>(-INFINITY)) {  // nothing so far: the output is 0
+    state.m = top + kHeadroom<P>;
+    state.max = top;
+  } else {
+    if (!(top <= state.m)) factor = Raise(state, top + kHeadroom<P>);  // a NaN raises too, and is sticky
+    state.max = top <= state.max ? state.max : top;
   }
-  state.max = top <= state.max ? state.max : top;
   const V m = hn::Set(d, state.m);
   [[maybe_unused]] const V scale = hn::Set(d, block.scale);
   V l0 = hn::Zero(d), l1 = l0, l2 = l0, l3 = l0, w0 = l0, w1 = l0;

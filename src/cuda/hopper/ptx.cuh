@@ -102,7 +102,8 @@ KEEL_DEVICE void wait_until_stores_have_read() { asm volatile("cp.async.bulk.wai
 KEEL_DEVICE void wait_until_stored() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 // Between copies of global memory and a flag that orders them.
 KEEL_DEVICE void order_copies() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
-// Before the copy engine or a matrix product reads what ordinary stores wrote to shared memory; in each writing thread.
+// Before the copy engine or a matrix product reads what ordinary stores wrote to shared memory, in each writing thread;
+// and before the copy engine overwrites what ordinary loads, not used yet, have read.
 KEEL_DEVICE void publish_to_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 KEEL_DEVICE void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
