@@ -113,6 +113,7 @@ def main():
                 print(f"{name}, {scheme}: {size} bytes, {charts} charts, 256 × 256 at d = 64 in {time or '?'} ms, {len(found)} faults", *found, sep="\n  ")
                 failed = failed or bool(found)
                 if arguments.shots:
+                    arguments.shots.mkdir(parents=True, exist_ok=True)
                     for section in browser.evaluate("[...document.querySelectorAll('section')].map(s => s.id)"):
                         browser.shoot(arguments.shots / f"{name}-{scheme}-{section}.png", f"#{section}")
         browser.close()
