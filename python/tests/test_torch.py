@@ -122,6 +122,20 @@ def test_scores_are_those_of_keel_and_detached():
         assert torch.equal(compiled(q), keel.torch.attention(q, k, v, return_scores="raw").scores)
 
 
+def test_inductor_takes_the_operators_as_they_are_in_ci_too(monkeypatch):
+    """Where CI is set, Inductor refuses operators with a decomposition that it does not use; Keel has some for ONNX."""
+    monkeypatch.setenv("CI", "true")
+    torch.compiler.reset()
+    q, k, v = qkv()
+
+    def call(q):
+        result = keel.torch.attention(q, k, v, causal=True, return_weights=True, return_scores="raw")
+        return result.out, result.weights, result.scores
+
+    for compiled, expected in zip(torch.compile(call, fullgraph=True)(q), call(q), strict=True):
+        assert torch.equal(compiled, expected)
+
+
 def test_alibi_may_differ_between_entries():
     q, k, v = qkv(grad=True)
     slopes = torch.rand(q.shape[:2], generator=torch.Generator().manual_seed(3))

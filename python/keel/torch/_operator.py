@@ -9,6 +9,7 @@ keel._options, None if left out; `seed` is an int64 tensor of one element.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -190,6 +191,21 @@ def _fake(name: str) -> Callable[[Function], Function]:
     return decorator
 
 
+def _tell_inductor(operator: Any) -> None:
+    """Has Inductor call an operator that has a decomposition, for ONNX, as it is. By itself it does so too, unless the
+    environment variable CI is set: then it takes a decomposition that it does not use for a mistake."""
+    lowering = sys.modules.get("torch._inductor.lowering")
+    if lowering is None or operator in lowering.lowerings:
+        return
+    try:
+        from torch._library.utils import get_layout_constraint_tag
+
+        constraint = lowering.tag_to_layout_constraint(get_layout_constraint_tag(operator))
+    except (ImportError, AttributeError):  # another version of torch
+        return
+    lowering.make_fallback(operator, layout_constraint=constraint, warn=False)
+
+
 def _attention(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     *options, statistics, out_dtype = rest
     results = _results(q, v, statistics, out_dtype)
@@ -206,6 +222,7 @@ torch.library.impl("keel::attention", _DEVICES, _attention)
 
 @_fake("keel::attention")
 def _attention_fake(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    _tell_inductor(torch.ops.keel.attention.default)
     *_, statistics, out_dtype = options
     return _results(q, v, statistics, out_dtype)
 
@@ -223,6 +240,7 @@ def _attention_weights(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> Tensor
 
 @_fake("keel::attention_weights")
 def _attention_weights_fake(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> Tensor:
+    _tell_inductor(torch.ops.keel.attention_weights.default)
     return _empty_weights(q, k)
 
 
@@ -236,6 +254,7 @@ def _attention_scores(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Tensor:
 
 @_fake("keel::attention_scores")
 def _attention_scores_fake(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Tensor:
+    _tell_inductor(torch.ops.keel.attention_scores.default)
     return _empty_weights(q, k)
 
 
