@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <concepts>
 #include <cstdint>
@@ -36,7 +35,9 @@ struct BasicView {
   Device device{};
 
   [[nodiscard]] bool given() const noexcept {
-    return data != nullptr || std::any_of(shape.begin(), shape.end(), [](std::int64_t n) { return n != 0; });
+    std::int64_t sizes = 0;
+    for (const std::int64_t n : shape) sizes |= n;
+    return data != nullptr || sizes != 0;
   }
 
   operator BasicView<Rank, const void*>() const noexcept requires std::is_same_v<Pointer, void*> {

@@ -71,7 +71,7 @@ class BackwardBlock {
         dense_(HasDenseTerms(f_, h_)),
         seen_(h_.tiles ? scratch_.seen : scratch_.keys),
         dropout_(f_.dropout, f_.seed) {
-    std::fill_n(scratch_.ones, RoundUp(call.tiles.row_block, P::kRowTile), T{1});
+    std::fill_n(scratch_.ones, P::kRowTile, T{1});
   }
 
   RowPlace PlaceOf(std::int64_t r) const { return {r, f_.group}; }
@@ -120,7 +120,7 @@ class BackwardBlock {
       Operand* const to = scratch_.q + x * ld;
       const bool masked = scratch_.keys[x].empty() || memory_.numbers[r + x].top == static_cast<T>(-INFINITY);
       scratch_.scale[x] = masked ? T{0} : static_cast<T>(ScaleOf(f_, h_, place.g, place.i) * kLog2E);
-      std::fill(to + (masked ? 0 : P::Steps(f_.d_k)), to + ld, Operand{});
+      std::fill(to + (masked ? 0 : P::Steps(f_.d_k)), to + (P::kPairs ? ld : scratch_.columns_k), Operand{});
       if (masked) continue;
       WithType<T>(f_.dtype, [&](auto* type) {
         P::LoadQuery(static_cast<decltype(type)>(h_.q.data) + place.g * h_.q.head_stride + place.i * h_.q.row_stride,
@@ -129,7 +129,9 @@ class BackwardBlock {
     }
     ZeroTail(scratch_.q, rows, ld);
     finite_q_ = P::AreFinite(scratch_.q, rows, f_.d_k, ld) &&
-                std::all_of(scratch_.scale, scratch_.scale + rows, [](T x) { return std::isfinite(x); });
+                (h_.scale.data == nullptr
+                     ? std::isfinite(static_cast<T>(f_.scale * kLog2E))
+                     : std::all_of(scratch_.scale, scratch_.scale + rows, [](T x) { return std::isfinite(x); }));
   }
 
   void PackPanels(DType dtype, const Rows& from, Range block, const PanelShape& shape, Operand* to) {
@@ -212,7 +214,7 @@ class BackwardBlock {
     for (std::int64_t x = 0; x < rows; ++x, ++place) {
       Operand* const to = scratch_.dout + x * ld;
       const bool masked = memory_.numbers[r + x].top == static_cast<T>(-INFINITY);
-      std::fill(to + (masked ? 0 : P::Steps(f_.d_v)), to + ld, Operand{});
+      std::fill(to + (masked ? 0 : P::Steps(f_.d_v)), to + (P::kPairs ? ld : scratch_.columns_v), Operand{});
       if (masked) continue;
       WithType<T>(call_.dout.dtype, [&](auto* type) {
         P::LoadQuery(static_cast<decltype(type)>(head_.dout.data) + place.g * head_.dout.head_stride +
@@ -294,7 +296,7 @@ class BackwardBlock {
   }
 
   // A row of a gradient, factor · from: written, or added to what is there.
-  void Write(DType dtype, const MutableRows& to, std::int64_t at, std::int64_t n, T factor, const T* from) const {
+  HWY_INLINE void Write(DType dtype, const MutableRows& to, std::int64_t at, std::int64_t n, T factor, const T* from) const {
     if (call_.accumulate) return AddRow<T>(dtype, to.data, at, to.column_stride, n, factor, from);
     StoreRow<T>(dtype, to.data, at, to.column_stride, n, factor, from);
   }

@@ -65,10 +65,14 @@ class BackwardPreparer : protected BackwardBlock<P> {
   using BackwardBlock<P>::RowValue;
   using BackwardBlock<P>::nothing;
 
-  // A row of d_v columns.
-  void LoadRowOf(const Strided& x, const Rows& rows, const RowPlace& place, T* to) const {
-    LoadRow<T>(x.dtype, rows.data, place.g * rows.head_stride + place.i * rows.row_stride, rows.column_stride, f_.d_v,
-               T{1}, to);
+  // A row of d_v columns, padded to whole vectors: where it lies, or loaded into `room`.
+  const T* RowOf(const Strided& x, const Rows& rows, const RowPlace& place, T* room) const {
+    const std::int64_t at = place.g * rows.head_stride + place.i * rows.row_stride;
+    if (x.dtype == dtype_of<T> && rows.column_stride == 1 && f_.d_v == scratch_.columns_v) {
+      return static_cast<const T*>(rows.data) + at;
+    }
+    LoadRow<T>(x.dtype, rows.data, at, rows.column_stride, f_.d_v, T{1}, room);
+    return room;
   }
 
   // Prepare() for at most row_block rows.
@@ -85,11 +89,11 @@ class BackwardPreparer : protected BackwardBlock<P> {
       numbers = {static_cast<T>(-INFINITY), 0, 0};
       if (lse == static_cast<T>(-INFINITY)) continue;
       if (scratch_.keys[x].empty() && f_.sequences.has_all_keys()) continue;  // else it may see keys that are not here
-      LoadRowOf(call_.out, head_.out, place, o);
-      if (call_.dout) LoadRowOf(call_.dout, head_.dout, place, dout);
+      const T* const out_row = RowOf(call_.out, head_.out, place, o);
+      const T* const dout_row = call_.dout ? RowOf(call_.dout, head_.dout, place, dout) : dout;
       const T dlse = head_.dlse.data != nullptr ? RowValue(head_.dlse, g, i) : T{0};
       const T top = std::max(lse * static_cast<T>(kLog2E), std::numeric_limits<T>::lowest());  // −inf would be masked
-      numbers = {lse != lse ? lse : top, 1, Dot(o, dout, scratch_.columns_v) - dlse};
+      numbers = {lse != lse ? lse : top, 1, Dot(out_row, dout_row, scratch_.columns_v) - dlse};
       coarse = coarse || std::abs(lse) > kTrustedLse<T>;
     }
     if (coarse && f_.sequences.has_all_keys()) FindMaxima(r, rows);  // for a slice of keys there is only lse

@@ -19,11 +19,11 @@ namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 template <class T>
-HWY_INLINE T Dot(const T* HWY_RESTRICT a, const T* HWY_RESTRICT b, std::int64_t n) {  // whole vectors
+HWY_INLINE T Dot(const T* HWY_RESTRICT a, const T* HWY_RESTRICT b, std::int64_t n) {  // whole vectors, at any address
   const hn::ScalableTag<T> d;
   auto sum = hn::Zero(d);
   for (std::int64_t c = 0; c < n; c += static_cast<std::int64_t>(hn::Lanes(d))) {
-    sum = hn::MulAdd(hn::Load(d, a + c), hn::Load(d, b + c), sum);
+    sum = hn::MulAdd(hn::LoadU(d, a + c), hn::LoadU(d, b + c), sum);
   }
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }

@@ -60,7 +60,7 @@ struct BackwardScratch {
   Operand *q, *dout;                  // (row_block, ldq or ldo), q times scale·log₂e unless they are pairs
   T* scale;                           // (row_block) scale·log₂e
   T *s, *t;                           // (row_block, lds): scores, then weights; dp, then ds
-  T *ones, *slope, *kept;             // ones: (row_block); the softcap's slope and dropout's multipliers of a row
+  T *ones, *slope, *kept;             // ones: (kRowTile); the softcap's slope and dropout's multipliers of a row
   T* two_rows;                        // of d_k or d_v columns
   T* key_rows = nullptr;              // for pairs: a few rows of dk or dv
   Range *keys, *seen;                 // (row_block) what a row sees of all keys; with a block mask, of the block
@@ -120,7 +120,7 @@ struct BackwardScratch {
     take(scale, block_rows);
     take(s, block_rows * lds);
     take(t, block_rows * lds);
-    take(ones, block_rows);
+    take(ones, P::kRowTile);
     take(slope, lds);
     take(kept, lds);
     take(two_rows, 2 * std::max(columns_k, columns_v));

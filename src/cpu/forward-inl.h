@@ -140,6 +140,7 @@ class ForwardTaskRunner {
     [[maybe_unused]] const NormalWeights without_denormals{};
     const Range computed = scores_.Computed(strip);
     queue.Expect(strip.rows * (hwy::DivCeil(computed.end - computed.begin, 4 * scratch_.lanes) + 1));
+    const bool plain = scores_.IsPlain(strip, computed);
     bool masked = false;
     for (std::int64_t from = 0; from < strip.rows; from += kRows) {
       std::int64_t visible[kRows];
@@ -149,7 +150,7 @@ class ForwardTaskRunner {
       T* const scores_of_rows = scratch_.ScoresOf(strip) + from * scratch_.lds;
       RowPlace place = scores_.PlaceOf(r);
       // The maximum has latency: all rows first that the first-level cache has room for.
-      for (std::int64_t x = 0; x < rows; ++x, ++place) {
+      for (std::int64_t x = 0; x < rows; ++x) {
         T* const s = scores_of_rows + x * scratch_.lds;
         if constexpr (P::kLateScale) {
           scale[x] = late ? scratch_.late_scale[r + x] : T{1};
@@ -158,12 +159,22 @@ class ForwardTaskRunner {
             scale[x] = 1;
           }
         }
-        const RowBlock row = scores_.BlockOf(r + x, place, block, first, computed);
-        visible[x] = scores_.Mask(row, s);
-        const std::int64_t seen = row.seen.end - row.seen.begin, round = 2 * scratch_.lanes;
-        if constexpr (kMoments) sums[x] = {};
-        if (kMoments && visible[x] == seen && row.seen.begin % round == 0 && seen > 0 && seen % round == 0) {
-          top[x] = MaxAndSums(s, row.seen, sums[kMoments ? x : 0]);
+        Range seen = computed;
+        visible[x] = computed.end - computed.begin;
+        if (!plain && scores_.HasRangesOnly()) {
+          seen = scores_.HideRest(r + x, block, first, computed, s);
+          visible[x] = seen.end - seen.begin;
+        } else if (!plain) {
+          const RowBlock row = scores_.BlockOf(r + x, place, block, first, computed);
+          visible[x] = scores_.Mask(row, s);
+          seen = row.seen;
+          ++place;
+        }
+        if constexpr (kMoments) {
+          const std::int64_t round = 2 * scratch_.lanes;
+          const bool known = visible[x] == seen.end - seen.begin && seen.begin % round == 0 && seen.end % round == 0;
+          sums[x] = {};
+          top[x] = known && !seen.empty() ? MaxAndSums(s, seen, sums[x]) : MaxOfBlock(s, computed);
         } else {
           top[x] = MaxOfBlock(s, computed);
         }

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "core/element.h"
@@ -117,7 +118,6 @@ bool has_blocks(const TangentCall&) { return true; }
 bool has_sums(const BackwardCall& call) { return call.sums_dq(); }
 bool has_sums(const TangentCall& call) { return call.sums_keys(); }
 
-BackwardHead with_tangents(const BackwardCall&, const Entry&, std::int64_t, const BackwardHead& head) { return head; }
 TangentHead with_tangents(const TangentCall& call, const Entry& entry, std::int64_t kv_head, const BackwardHead& head) {
   const std::int64_t b = entry.batch, h = kv_head * call.backward.forward.group, q = entry.q_begin, k = entry.k_begin;
   return {.backward = head,
@@ -147,6 +147,7 @@ class BackwardRun {
         dsinks_(forward_, plan.gradients.dsinks.given()) {
     const std::int64_t tables = forward_.sequences.entries() * forward_.q_heads;
     if (call_.drelative_bias) drelative_.assign(static_cast<std::size_t>(tables * distances()), 0.0);
+    heads_.reserve(static_cast<std::size_t>(forward_.sequences.entries() * forward_.kv_heads));
     for (std::int64_t e = 0; e < forward_.sequences.entries(); ++e) {
       for (std::int64_t h = 0; h < forward_.kv_heads; ++h) heads_.push_back({e, h});
     }
@@ -204,7 +205,11 @@ class BackwardRun {
     if (call_.drelative_bias) {
       head.drelative = {drelative_.data() + (task.entry * forward_.q_heads + h) * distances(), distances(), 0, 1};
     }
-    return with_tangents(all_, entry, hk, head);
+    if constexpr (std::is_same_v<Head, BackwardHead>) {
+      return head;
+    } else {
+      return with_tangents(all_, entry, hk, head);
+    }
   }
 
   void finish(const Head& head, std::int64_t begin, std::int64_t end, std::byte* workspace) const {
@@ -361,6 +366,7 @@ void write_zeros(const Gradients& g) {
 }  // namespace
 
 void BackwardPlan::execute() const {
+  if (has_rows && !call.forward.relative_bias) return BackwardRun(*this, call)();
   if (has_rows) {
     BackwardCall with_table = call;
     const RelativeTable table(with_table.forward, call.tiles);

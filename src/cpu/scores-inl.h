@@ -40,9 +40,10 @@ class ScoreRows {
         rows_(rows),
         scratch_(scratch),
         dense_(HasDenseTerms(call, head)),
+        alike_(SeesAllKeys(call, head) && PlaceOf(rows - 1).i < head.q_len),
         seen_(head.tiles ? scratch.seen : scratch.keys) {
     RowPlace place = PlaceOf(0);
-    if (PlaceOf(rows_ - 1).i < head.q_len && SeesAllKeys(call, head)) {
+    if (alike_) {
       all_keys_ = VisibleKeys(call, head, place.g, place.i);
       std::fill_n(scratch_.keys, rows_, all_keys_);
       return;
@@ -95,7 +96,8 @@ class ScoreRows {
                    .tile = {},
                    .buffer = r / P::kStripRows % P::Queue::kBuffers};
     for (std::int64_t x = 0; x < strip.rows; x += P::kRowTile) {
-      const Range seen = NeededKeys(seen_ + r + x, std::min<std::int64_t>(P::kRowTile, strip.rows - x), block);
+      const Range seen = alike_ ? Clip(all_keys_, block)
+                                : NeededKeys(seen_ + r + x, std::min<std::int64_t>(P::kRowTile, strip.rows - x), block);
       if (seen.empty()) continue;
       const Range tile = {seen.begin - first, seen.end - first};
       strip.tile[x / P::kRowTile] = tile;
@@ -188,6 +190,11 @@ class ScoreRows {
             head_.tiles && scratch_.holes[r] != 0};
   }
 
+  // Whether pass 2 leaves the scores of a strip as they are: every row sees every key that was computed.
+  bool IsPlain(const Strip& strip, Range computed) const {
+    return alike_ && !dense_ && strip.needed.begin == computed.begin && strip.needed.end == computed.end;
+  }
+
   // Whether the scores of this call can be scaled by the softmax: nothing comes between.
   bool ScalesLate() const { return P::kLateScale && !dense_ && call_.dropout == 0; }
 
@@ -198,6 +205,16 @@ class ScoreRows {
     for (std::int64_t x = computed.begin; x < computed.end; x += scratch_.lanes) {
       hn::Store(hn::Mul(hn::Load(d, s + x), scale), d, to + x);
     }
+  }
+
+  // Whether pass 2 only hides what lies outside each row's range of keys.
+  bool HasRangesOnly() const { return !dense_ && !head_.tiles; }
+
+  // Pass 2 of a row if so: returns its range.
+  HWY_INLINE Range HideRest(std::int64_t r, Range block, std::int64_t first, Range computed, T* s) const {
+    const Range seen = SeenOf(seen_[r], block, first, computed);
+    HideOutside(computed, seen, s);
+    return seen;
   }
 
   // Pass 2 on the scores of a row: how many keys of the block stay visible.
@@ -261,6 +278,7 @@ class ScoreRows {
   const std::int64_t row_begin_, rows_;
   const Scratch<P>& scratch_;
   const bool dense_;
+  const bool alike_;         // all rows see the same keys: all_keys_
   const Range* const seen_;  // per row, of the block of keys at hand or of all
   Range all_keys_;
 };

@@ -127,7 +127,7 @@ class TangentRunner : BackwardPreparer<P> {
   using Base::rows_;
   using Base::scratch_;
   using Base::Write;
-  using BackwardPreparer<P>::LoadRowOf;
+  using BackwardPreparer<P>::RowOf;
   using BackwardPreparer<P>::PrepareBlock;
 
   template <class F>
@@ -308,8 +308,8 @@ class TangentRunner : BackwardPreparer<P> {
         const double tsink =
             t_.tsinks ? LoadOne<double>(t_.tsinks.dtype, th_.tsinks.data, place.g * th_.tsinks.head_stride) : 0.0;
         if (t_.tsinks) moves.mu += static_cast<T>(SinkWeight(place, numbers) * tsink);
-        LoadRowOf(call_.out, head_.out, place, scratch_.two_rows);
-        for (std::int64_t c = 0; c < f_.d_v; ++c) out[c] -= moves.mu * scratch_.two_rows[c];
+        const T* const o = RowOf(call_.out, head_.out, place, scratch_.two_rows);
+        for (std::int64_t c = 0; c < f_.d_v; ++c) out[c] -= moves.mu * o[c];
         if (t_.is_double) moves.delta = Dot(scratch_.dout + x * scratch_.ldo, out, scratch_.columns_v);
         if (call_.dsinks) {
           const double shift = tsink - static_cast<double>(moves.mu);
