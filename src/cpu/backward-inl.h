@@ -120,7 +120,6 @@ class BackwardRunner : BackwardBlock<P> {
   using BackwardBlock<P>::call_;
   using BackwardBlock<P>::dense_;
   using BackwardBlock<P>::f_;
-  using BackwardBlock<P>::finite_q_;
   using BackwardBlock<P>::h_;
   using BackwardBlock<P>::head_;
   using BackwardBlock<P>::memory_;
@@ -128,11 +127,12 @@ class BackwardRunner : BackwardBlock<P> {
   using BackwardBlock<P>::scratch_;
   using BackwardBlock<P>::seen_;
   using BackwardBlock<P>::dropout_;
-  using BackwardBlock<P>::finite_dout_;
   using BackwardBlock<P>::masked_;
   using BackwardBlock<P>::AddToBias;
   using BackwardBlock<P>::AddToKeys;
   using BackwardBlock<P>::AddToRows;
+  using BackwardBlock<P>::HasFiniteGradients;
+  using BackwardBlock<P>::HasFiniteQueries;
   using BackwardBlock<P>::HidesAll;
   using BackwardBlock<P>::FindRows;
   using BackwardBlock<P>::GradientsTimesValues;
@@ -302,13 +302,15 @@ class BackwardRunner : BackwardBlock<P> {
       TransposePairs(scratch_.dout, scratch_.ldo, rows, f_.d_v, P::Steps(rows), scratch_.dout_columns,
                      scratch_.ld_columns);
     }
-    return {scratch_.s, scratch_.lds, scratch_.dout, scratch_.dout_columns, scratch_.ldo, finite_dout_};
+    return {scratch_.s, scratch_.lds, scratch_.dout, scratch_.dout_columns, scratch_.ldo,
+            !masked_ || HasFiniteGradients(rows)};
   }
   KeyTerms<P> Keys(std::int64_t rows) const {
     if constexpr (P::kPairs) {
       TransposePairs(scratch_.q, scratch_.ldq, rows, f_.d_k, P::Steps(rows), scratch_.q_columns, scratch_.ld_columns);
     }
-    return {scratch_.t, scratch_.lds, scratch_.q, scratch_.q_columns, scratch_.ldq, finite_q_};
+    return {scratch_.t, scratch_.lds, scratch_.q, scratch_.q_columns, scratch_.ldq,
+            !masked_ || HasFiniteQueries(rows)};
   }
   // And in the sums of dq.
   RowTerms<P> QuerySums(std::int64_t r) const {

@@ -128,10 +128,18 @@ class BackwardBlock {
       });
     }
     ZeroTail(scratch_.q, rows, ld);
-    finite_q_ = P::AreFinite(scratch_.q, rows, f_.d_k, ld) &&
-                (h_.scale.data == nullptr
-                     ? std::isfinite(static_cast<T>(f_.scale * kLog2E))
-                     : std::all_of(scratch_.scale, scratch_.scale + rows, [](T x) { return std::isfinite(x); }));
+  }
+
+  // Whether the queries times their scale are finite, and the gradients below: asked only if some row does not see some
+  // key, as 0·Inf is not 0.
+  bool HasFiniteQueries(std::int64_t rows) const {
+    return P::AreFinite(scratch_.q, rows, f_.d_k, scratch_.ldq) &&
+           (h_.scale.data == nullptr
+                ? std::isfinite(static_cast<T>(f_.scale * kLog2E))
+                : std::all_of(scratch_.scale, scratch_.scale + rows, [](T x) { return std::isfinite(x); }));
+  }
+  bool HasFiniteGradients(std::int64_t rows) const {
+    return P::AreFinite(scratch_.dout, rows, f_.d_v, scratch_.ldo);
   }
 
   void PackPanels(DType dtype, const Rows& from, Range block, const PanelShape& shape, Operand* to) {
@@ -151,12 +159,12 @@ class BackwardBlock {
     }
   }
 
-  // The whole panels that a row's tile computes.
+  // What a row's tile computes, from a whole panel on, in pairs of vectors. The sizes are constants, so nothing divides.
   Range Computed(std::int64_t x) const {
     const Range needed = scratch_.needed[x / P::kRowTile];
     if (needed.empty()) return {0, 0};
-    const std::int64_t width = scratch_.panel;
-    return {needed.begin / width * width, RoundUp(needed.end, width)};
+    const auto lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
+    return {needed.begin / P::PanelKeys() * P::PanelKeys(), RoundUp(needed.end, 2 * lanes)};
   }
 
   RowBlock BlockOf(std::int64_t x, const RowPlace& place, Range block, Range computed) const {
@@ -173,7 +181,7 @@ class BackwardBlock {
   // c = a·panels for what is needed: q·kᵀ and do·vᵀ. Calls before() for every tile of rows and keys.
   template <class Before>
   void MultiplyPanels(const RowsTimesPanels<P>& x, std::int64_t rows, const Before& before) const {
-    const std::int64_t width = scratch_.panel;
+    const std::int64_t width = P::PanelKeys();
     for (std::int64_t y = 0; y < call_.tiles.key_block; y += width) {
       for (std::int64_t r = 0; r < rows; r += P::kRowTile) {
         const Range needed = scratch_.needed[r / P::kRowTile];
@@ -189,7 +197,7 @@ class BackwardBlock {
                                    .alpha = x.factors == nullptr ? nullptr : x.factors + r,
                                    .c = x.c + r * x.ldc + y,
                                    .ldc = x.ldc};
-        const std::int64_t columns = RoundUp(std::min(needed.end - y, width), scratch_.granule);
+        const std::int64_t columns = RoundUp(std::min(needed.end - y, width), P::ColumnGranule());
         if (P::kScores == Into::kSet || x.factors == nullptr) {
           P::template Multiply<Into::kSet>(tile, columns);
         } else {
@@ -223,7 +231,6 @@ class BackwardBlock {
       });
     }
     ZeroTail(scratch_.dout, rows, ld);
-    finite_dout_ = P::AreFinite(scratch_.dout, rows, f_.d_v, ld);
   }
 
   // The rows that see each tile of keys: all of them, except under a causal mask or a window.
@@ -331,7 +338,6 @@ class BackwardBlock {
   const bool dense_;
   const Range* const seen_;  // per row, of the block of keys at hand or of all
   const Dropout dropout_;
-  bool finite_q_ = true, finite_dout_ = true;
   bool masked_ = false;  // some row does not see some key of the block
 };
 

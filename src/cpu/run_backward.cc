@@ -100,6 +100,7 @@ bool covers_all_pairs(const Call& call) {
 
 struct HeadTask {
   std::int64_t entry, kv_head;
+  std::int64_t rows, keys;  // of all query heads that share the key-value head
 };
 
 // What the kernels differ in: which side of the scores is divided into blocks, and which has lines.
@@ -149,7 +150,10 @@ class BackwardRun {
     if (call_.drelative_bias) drelative_.assign(static_cast<std::size_t>(tables * distances()), 0.0);
     heads_.reserve(static_cast<std::size_t>(forward_.sequences.entries() * forward_.kv_heads));
     for (std::int64_t e = 0; e < forward_.sequences.entries(); ++e) {
-      for (std::int64_t h = 0; h < forward_.kv_heads; ++h) heads_.push_back({e, h});
+      const Entry entry = forward_.sequences.entry(e);
+      for (std::int64_t h = 0; h < forward_.kv_heads; ++h) {
+        heads_.push_back({e, h, entry.q_rows * forward_.group, entry.k_len});
+      }
     }
   }
 
@@ -172,17 +176,11 @@ class BackwardRun {
 
  private:
   std::int64_t distances() const { return 2 * forward_.radius + 1; }
-  std::int64_t rows_of_head(const HeadTask& head) const {
-    return forward_.sequences.entry(head.entry).q_rows * forward_.group;
-  }
-  std::int64_t keys_of_head(const HeadTask& head) const { return forward_.sequences.entry(head.entry).k_len; }
   std::int64_t blocks(const HeadTask& head) const {
-    return has_blocks(all_) ? blocks_of(all_, rows_of_head(head), keys_of_head(head)) : 0;
+    return has_blocks(all_) ? blocks_of(all_, head.rows, head.keys) : 0;
   }
-  std::int64_t lines(const HeadTask& head) const { return lines_of(all_, rows_of_head(head), keys_of_head(head)); }
-  std::int64_t head_bytes(const HeadTask& head) const {
-    return kernel_.head_bytes(all_, rows_of_head(head), keys_of_head(head));
-  }
+  std::int64_t lines(const HeadTask& head) const { return lines_of(all_, head.rows, head.keys); }
+  std::int64_t head_bytes(const HeadTask& head) const { return kernel_.head_bytes(all_, head.rows, head.keys); }
 
   Head head_of_task(const HeadTask& task, std::byte* memory) {
     const Entry entry = forward_.sequences.entry(task.entry);
@@ -223,7 +221,8 @@ class BackwardRun {
       std::byte* const scratch = thread_workspace(plan_.thread_bytes + head_bytes(task));
       const Head head = head_of_task(task, scratch + plan_.thread_bytes);
       kernel_.prepare(all_, head, 0, lines(task), scratch);
-      for (std::int64_t block = 0; block < blocks(task); ++block) kernel_.run(all_, {&head, block}, scratch);
+      const std::int64_t count = blocks(task);
+      for (std::int64_t block = 0; block < count; ++block) kernel_.run(all_, {&head, block}, scratch);
       finish(head, 0, lines(task), scratch);
     });
   }

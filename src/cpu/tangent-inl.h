@@ -110,8 +110,8 @@ class TangentRunner : BackwardPreparer<P> {
   using Base::FindNeeded;
   using Base::FindRows;
   using Base::FindSeen;
-  using Base::finite_dout_;
-  using Base::finite_q_;
+  using Base::HasFiniteGradients;
+  using Base::HasFiniteQueries;
   using Base::h_;
   using Base::head_;
   using Base::HidesAll;
@@ -177,8 +177,9 @@ class TangentRunner : BackwardPreparer<P> {
     }
     Base::ZeroTail(q, rows, more_.ldq);
     if (!t_.is_double) return;
-    finite_q_ = finite_q_ && P::AreFinite(q, rows, 2 * f_.d_k, more_.ldq);
+    finite_q_ = HasFiniteQueries(rows) && P::AreFinite(q, rows, 2 * f_.d_k, more_.ldq);
     LoadGradients(r, rows);
+    finite_dout_ = HasFiniteGradients(rows);
   }
 
   // v or k, as rows, and what they move by.
@@ -450,7 +451,7 @@ class TangentRunner : BackwardPreparer<P> {
   const TangentHead& th_;
   const TangentScratch<P> more_;
   const TangentMemory<P> sums_;
-  bool finite_values_ = true, finite_tvalues_ = true;
+  bool finite_q_ = true, finite_dout_ = true, finite_values_ = true, finite_tvalues_ = true;
 };
 
 template <class P>
