@@ -138,9 +138,7 @@ class BackwardBlock {
                 ? std::isfinite(static_cast<T>(f_.scale * kLog2E))
                 : std::all_of(scratch_.scale, scratch_.scale + rows, [](T x) { return std::isfinite(x); }));
   }
-  bool HasFiniteGradients(std::int64_t rows) const {
-    return P::AreFinite(scratch_.dout, rows, f_.d_v, scratch_.ldo);
-  }
+  bool HasFiniteGradients(std::int64_t rows) const { return P::AreFinite(scratch_.dout, rows, f_.d_v, scratch_.ldo); }
 
   void PackPanels(DType dtype, const Rows& from, Range block, const PanelShape& shape, Operand* to) {
     const std::int64_t depth = shape.depth > 0 ? shape.depth : P::Steps(shape.d);
@@ -159,7 +157,7 @@ class BackwardBlock {
     }
   }
 
-  // What a row's tile computes, from a whole panel on, in pairs of vectors. The sizes are constants, so nothing divides.
+  // What a row's tile computes, from a whole panel on, in pairs of vectors. Sizes are constants, so nothing divides.
   Range Computed(std::int64_t x) const {
     const Range needed = scratch_.needed[x / P::kRowTile];
     if (needed.empty()) return {0, 0};
@@ -303,7 +301,8 @@ class BackwardBlock {
   }
 
   // A row of a gradient, factor · from: written, or added to what is there.
-  HWY_INLINE void Write(DType dtype, const MutableRows& to, std::int64_t at, std::int64_t n, T factor, const T* from) const {
+  HWY_INLINE void Write(DType dtype, const MutableRows& to, std::int64_t at, std::int64_t n, T factor,
+                        const T* from) const {
     if (call_.accumulate) return AddRow<T>(dtype, to.data, at, to.column_stride, n, factor, from);
     StoreRow<T>(dtype, to.data, at, to.column_stride, n, factor, from);
   }
