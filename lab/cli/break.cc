@@ -100,7 +100,7 @@ Both run_both(const Break& which, std::uint64_t seed) {
 class BreakIt {
  public:
   void add_to(CLI::App& command) {
-    command.add_option("break", name_, "Which break; lists them if absent")->type_name("NAME")->check(kNotEmpty);
+    command.add_option("break", name_, "Which break; without it, list them")->type_name("NAME")->check(kNotEmpty);
     auto* file = command.add_option("--predict", predict_, "Predictions from a file, instead of asking")
                      ->type_name("FILE")
                      ->check(kNotEmpty);
@@ -115,7 +115,7 @@ class BreakIt {
         ->type_name("FILE")
         ->capture_default_str()
         ->check(kNotEmpty);
-    command.add_flag("--json", json_, "Print everything as JSON; asks for nothing");
+    command.add_flag("--json", json_, "Print everything as JSON; ask no questions");
     command.footer(kBreakExamples);
   }
 
@@ -167,7 +167,7 @@ class BreakIt {
     if (!name_.empty()) {
       throw CLI::ValidationError("--blind", fmt::format("expected no name with it, got '{}'", io::path_text(name_)));
     }
-    if (json_) throw CLI::ValidationError("--blind", "expected no --json with it, which asks for nothing");
+    if (json_) throw CLI::ValidationError("--blind", "expected no --json with it, since --json asks no questions");
     Notebook notebook(notebook_);
     std::vector<const Break*> left;
     for (const Break& b : lab::breaks()) {

@@ -41,7 +41,7 @@ constexpr const char* kLabExamples =
     "  keel lab playground --out DIR the report's live figures as a page of their own\n"
     "  keel lab break --blind        find the line that is broken\n"
     "  keel lab break no-scale       break one line, predict, and see\n"
-    "  keel lab translate            eleven models that translate: the whole comparison, about 3 minutes\n"
+    "  keel lab translate            eleven models that translate: the whole comparison, about 2 minutes\n"
     "  keel lab translate --say \"the third of may at half past three\" --arm additive\n"
     "\n"
     "DIR gets index.html (one page that needs no network), one JSON file per experiment and one CSV\n"
@@ -301,9 +301,12 @@ class Lab {
   }
 
   static void print_counts(const std::vector<lab::Entry>& ledger) {
-    fmt::print("{} claims: {} hold, {} hold under a condition, {} do not hold, {} undecided\n", ledger.size(),
-               count(ledger, lab::Ruling::holds), count(ledger, lab::Ruling::holds_if),
-               count(ledger, lab::Ruling::does_not_hold), count(ledger, lab::Ruling::undecided));
+    const auto holds = count(ledger, lab::Ruling::holds), holds_if = count(ledger, lab::Ruling::holds_if),
+               does_not = count(ledger, lab::Ruling::does_not_hold);
+    fmt::print("{} {}: {} {}, {} {} under a condition, {} {} not hold, {} undecided\n", ledger.size(),
+               ledger.size() == 1 ? "claim" : "claims", holds, holds == 1 ? "holds" : "hold", holds_if,
+               holds_if == 1 ? "holds" : "hold", does_not, does_not == 1 ? "does" : "do",
+               count(ledger, lab::Ruling::undecided));
   }
 
   static constexpr std::size_t kWidth = 76, kIndent = 23;  // of the summary's text

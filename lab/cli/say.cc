@@ -72,9 +72,9 @@ void warn(const std::vector<std::string>& unknown) {
   if (unknown.empty()) return;
   std::string words;
   for (const std::string& word : unknown) words += (words.empty() ? "'" : ", '") + word + "'";
-  complain(fmt::format("--say: expected words of the training sentences, got {}; expect anything where {} {}", words,
-                       unknown.size() == 1 ? "it" : "they", unknown.size() == 1 ? "stands" : "stand")
-               .c_str());
+  complain(
+      fmt::format("--say: expected words of the training sentences, got {}; the translation is unreliable there", words)
+          .c_str());
 }
 
 TrainedArm obtain(const SayRequest& request, const Arm& arm, const std::string& path) {

@@ -33,7 +33,7 @@ constexpr const char* kAttendExamples =
     "  keel attend q.npy k.npy v.npy --key-sums sums.npy --key-sum-rows 64\n"
     "\n"
     "Arrays are .npy files of float64, float32, float16 or bfloat16 ('V2'). A LIST|FILE is a\n"
-    "list of numbers or a .npy file. Output files are written completely, all or none.\n";
+    "list of numbers or a .npy file. Either all output files are written in full, or none.\n";
 
 class Attend {
  public:
@@ -61,12 +61,14 @@ class Attend {
     add("--lse", lse_.path, "FILE", "Log of each row's softmax denominator", "Outputs");
     add("--weights", weights_.path, "FILE", "The weights, N_q x N_k per head", "Outputs");
     add("--key-sums", key_sums_.path, "FILE", "The sum of each key's weights over the rows", "Outputs");
-    command.add_option("--key-sum-rows", key_sum_rows_, "Sum only over this many last rows of each entry; 0 for all")
+    command.add_option("--key-sum-rows", key_sum_rows_, "Sum only over the last N rows of each entry; 0 for all")
         ->type_name("N")
         ->capture_default_str()
         ->group("Outputs");
     add("--scores", scores_.path, "FILE", "The scores, N_q x N_k per head, at --score-stage", "Outputs");
-    command.add_option("--score-stage", score_stage_, "Which scores: scaled, then capped, then biased and masked")
+    command
+        .add_option("--score-stage", score_stage_,
+                    "Which scores: raw (scaled), capped (after the softcap) or masked (after biases and masks)")
         ->check(CLI::IsMember({"raw", "capped", "masked"}))
         ->capture_default_str()
         ->group("Outputs");

@@ -30,8 +30,8 @@ constexpr const char* kBenchExamples =
     "  keel bench forward decode --repeats 31\n"
     "  keel bench backward --target AVX2 --json\n"
     "\n"
-    "Every number is measured next to the limit it is compared with, in every repeat; the median\n"
-    "counts. Goals apply to the rows as they are: rows changed by --dtype, --threads or --target\n"
+    "In every repeat each number is measured right next to the limit it is compared with; the median\n"
+    "is reported. Goals apply to the rows as they are: rows changed by --dtype, --threads or --target\n"
     "have none.\n";
 
 constexpr int kRepeats = 15, kQuickRepeats = 3;

@@ -27,10 +27,9 @@ constexpr const char* kBenchRingExamples =
     "  keel bench ring --predict 64 --link 100,5 --cores 64\n"
     "\n"
     "Efficiency is the time of one process with as many threads, divided by that of the ranks; both\n"
-    "have the same processors. Balance is the mean divided by the most of the ranks' times without\n"
-    "waiting: ranks have equal shares, so where processors differ in speed, efficiency cannot be much\n"
-    "more. A --link of Gb/s and microseconds delays messages; what the model says of it\n"
-    "is printed beside.\n";
+    "have the same processors. Balance is the mean of the ranks' working times divided by the longest:\n"
+    "ranks have equal shares, so where processors differ in speed, efficiency cannot be much higher.\n"
+    "--link delays messages; what the model predicts for such a link is printed beside the times.\n";
 
 // An efficiency above this means that the one process did not have the processors that the ranks had.
 constexpr double kTooGood = 1.15;
@@ -48,15 +47,16 @@ class BenchRing {
         ->check(CLI::Range(1, 1024));
     command.add_option("--head-size", what_.d, "Head size")->type_name("N")->check(CLI::Range(1, 4096));
     command.add_option("--dtype", dtype_, "f32 or bf16")->type_name("TYPE")->check(CLI::IsMember({"f32", "bf16"}));
-    command.add_option("--window", what_.window, "A window of so many keys; contiguous")->type_name("N");
+    command.add_option("--window", what_.window, "A window of this many keys, in the contiguous layout")
+        ->type_name("N");
     command.add_flag("--full", full_, "Without a causal mask");
     command.add_flag("--backward", backward_, "Measure the backward pass too");
     command.add_flag("--contiguous", contiguous_, "Measure the contiguous layout too");
     command.add_option("--repeats", repeats_, "Visits to each row")->type_name("N")->check(CLI::Range(1, 100000));
-    command.add_option("--link", link_, "Delay messages as a link of so many Gb/s and microseconds does")
-        ->type_name("GB,US")
+    command.add_option("--link", link_, "Delay messages as a link of this many Gb/s and microseconds of latency would")
+        ->type_name("GBIT,US")
         ->check(kNotEmpty);
-    command.add_option("--predict", predict_, "What the model says of so many machines, from this machine's speed")
+    command.add_option("--predict", predict_, "Predict the time on this many machines from the speed of this one")
         ->type_name("N")
         ->check(CLI::Range(1, 1 << 20));
     command.add_option("--cores", cores_, "Cores of each of those machines, each as fast as one here")
@@ -167,8 +167,7 @@ class BenchRing {
   void print_prediction() {
     if (!wire_) throw CLI::ValidationError("--link", "expected the link between machines, got none");
     if (!world_.root) return;
-    fmt::print("{:<44} {:>8} {:>12} {:>10} {:>14}\n", "per machine", "machines", "model", "efficiency",
-               "hides from rows");
+    fmt::print("{:<44} {:>8} {:>12} {:>10} {:>14}\n", "per machine", "machines", "model", "efficiency", "rows to hide");
     for (const RingCase& c : cases()) {
       auto work = bench::rehearse_ring(c, predict_, repeats_);
       for (double& step : work.front()) step /= cores_;
