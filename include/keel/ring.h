@@ -72,8 +72,8 @@ struct Shard {
 [[nodiscard]] KEEL_API Shard shard(std::int64_t n, int size, int rank, Layout layout);
 
 enum class Mode : std::uint8_t {
-  // Blocks of k and v travel while others are computed with; results join by merge(). A rank needs memory for two
-  // blocks more.
+  // Blocks of k and v travel while others are computed with; results join by merge(). A rank needs memory for three
+  // more blocks.
   ring,
 
   // Every rank collects the keys that it needs in the order of the whole, some heads at a time, while it computes with
@@ -116,8 +116,8 @@ KEEL_API void attention(Transport& transport, const Sharding& sharding, const Te
 KEEL_API void attention_backward(Transport& transport, const Sharding& sharding, const BackwardInputs& inputs,
                                  const Gradients& gradients, const Options& options = {});
 
-// What every rank has, in the order of ranks: as many numbers each. With a reason in `failure`, all ranks raise it as
-// that of this one: for a rank that finds something wrong before the call that the others are about to make.
+// Collects `mine` from every rank, in rank order; all must pass equally many numbers. If `failure` is not empty, all
+// ranks raise it, attributed to this rank: for use when a rank finds something wrong before the call.
 KEEL_API std::vector<std::vector<double>> share(Transport& transport, const std::vector<double>& mine,
                                                 const std::string& failure = {});
 

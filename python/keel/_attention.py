@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class HeadStats(NamedTuple):
-    """Per head, over the rows that see at least one key. Each field is a NumPy array (B, H_q) in float64, or for arrays
-    on a GPU one of theirs, there; for a packed batch, B is the number of entries.
+    """Per head, over the rows that see at least one key. Each field is a NumPy array (B, H_q) in float64 or, for GPU
+    arrays, an array of the output's library on that GPU; for a packed batch, B is the number of entries.
 
     max_logit            largest score (the one QK-clip watches); -inf when no row sees a key
     mean_entropy         nats
     min_entropy          nats
-    normalised_entropy   mean of entropy / ln(number of visible keys)
+    normalised_entropy   mean of entropy / ln(visible keys, plus one with a sink), over rows with at least two outcomes
     saturated            share of rows whose largest weight is above the threshold
     rows                 how many rows see a key (int64)
     """
@@ -205,8 +205,8 @@ def attention(
     H, may be missing from all three. H_q is a multiple of H_kv. The arrays share one dtype (float64, float32,
     float16 or bfloat16), may have any strides, and are not copied. The result is a torch tensor for torch tensors,
     a CuPy array for CuPy arrays, else a NumPy array. All are on the CPU or all on one CUDA device; lengths and offsets
-    may be on the CPU in any case. Work on a GPU is queued, not waited for; arrays on a GPU of other libraries (JAX's)
-    need `out`, a torch tensor or a CuPy array.
+    may be on the CPU in any case. Work on a GPU is queued, not waited for; GPU arrays of other libraries (JAX, for
+    example) need `out`, a torch tensor or a CuPy array.
 
     mask       (B, H_q, N_q, N_k), any dimension 1 or missing from the left: bool, True = attend; or numbers that are
                added to the scores, -inf = hidden
@@ -215,7 +215,8 @@ def attention(
     causal     "top_left" (or True), "bottom_right" (the one for a KV cache), or None
     window     (left, right): how far from the diagonal a key may be; None for an unbounded side
     origin     (query, key): the positions of the first rows of q and k in a longer problem of which they are a slice;
-               causal, window, alibi and dropout follow them. (query, key, n_q, n_k) where it goes on after the slice
+               causal, window, alibi and dropout follow them; add n_q and n_k, the whole's lengths, if it continues
+               after the slice
     scale      a number, 1/sqrt(d_k) by default, or an array (B, H_q, N_q), any dimension 1
     softcap    c: scores become c·tanh(score/c)
     alibi      (H_q,) slopes, or (B, H_q): one per batch entry and head
@@ -230,7 +231,7 @@ def attention(
     out_dtype  the dtype of a new result, by the same rule: float32 for partial results that are to be merged
     split_products   float32 on a CPU with AMX: multiply each number as a sum of three bfloat16, which is as accurate
                and, for long rows, faster
-    threads    at most this many; None for all that the machine has
+    threads    at most this many; None for all that the process may use
     stream     on a GPU: the stream to work on, of torch or CuPy, or its number; by default the current one of the
                library of q, if that is torch or CuPy, else CUDA's default stream
     saturation_threshold   the weight above which a row counts as saturated in return_stats

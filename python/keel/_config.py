@@ -19,7 +19,7 @@ def show_config(mode: Literal["stdout"] = "stdout") -> None: ...
 @overload
 def show_config(mode: Literal["dicts"]) -> dict[str, str]: ...
 def show_config(mode: str = "stdout") -> dict[str, str] | None:
-    """Prints what a report of a fault should say: versions, the SIMD target in use, what is compiled and what is not.
+    """Prints what to include in a bug report: versions, the SIMD target in use, what is compiled and what is not.
     With mode="dicts" it returns the same instead.
 
     >>> import keel

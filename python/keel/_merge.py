@@ -50,7 +50,7 @@ def merge(
                    head cannot be merged: `stats.heads` is None
     out            where to write: an array for the output, or (out, lse), or what this or `keel.attention` returned.
                    It may itself be a part, which is then updated in place
-    threads        at most this many; None for all that the machine has
+    threads        at most this many; None for all that the process may use
     stream         on a GPU: as in `keel.attention`; by default that of the library of the first part
 
     Returns Merged(out, lse), or an AttentionResult when return_stats asks for it.

@@ -92,8 +92,8 @@ class KEEL_API NoGrad {
   NoGrad& operator=(const NoGrad&) = delete;
 };
 
-// At most this many threads for the training layer in this process; 0, the default, means all that the machine has.
-// Results have the same bits for any number.
+// At most this many threads for the training layer in this process; 0, the default, means all that the process may
+// use. Results have the same bits for any number.
 KEEL_API void set_threads(int threads);
 
 // "(2, 3)"

@@ -41,11 +41,11 @@ def block_mask(
 
 
 def document_mask(ids: Tensor, *, causal: bool = True, block: int | tuple[int, int] = (128, 256)) -> BlockMask:
-    """A mask in tiles by which tokens see those of their own document, and with `causal` no later ones.
+    """A mask in tiles in which each token sees only its own document and, with `causal`, no later tokens.
 
-    ids (N,) or (B, N): the document of each token, any integers. Documents whose tokens lie side by side cost about
-    what a packed batch of them does, which longer tiles of keys are for: kernels take blocks of keys no longer than a
-    tile.
+    ids (N,) or (B, N): the document of each token, any integers. Documents whose tokens lie side by side cost about as
+    much as the same documents packed; that is why tiles are longer in keys, since a kernel's key block is never longer
+    than a tile.
 
     >>> import torch, keel.torch
     >>> mask = keel.torch.document_mask(torch.tensor([0, 0, 0, 1, 1]))
@@ -82,7 +82,7 @@ def document_mask(ids: Tensor, *, causal: bool = True, block: int | tuple[int, i
 
 
 def prefix_lm(n: int, prefix: int | Tensor, *, block: int | tuple[int, int] = (128, 256)) -> BlockMask:
-    """A mask in tiles over n tokens by which a token sees the prefix, and of the rest no later ones.
+    """A mask in tiles over n tokens: each token sees the whole prefix and, beyond it, no later tokens.
 
     prefix: its length, or a tensor (B,) of one length per batch entry.
 

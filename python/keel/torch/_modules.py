@@ -26,9 +26,9 @@ class ScaledDotProductAttention(nn.Module):
     d_k, heads   sizes, where something is learned
 
     forward(q, k, v, mask=None, is_causal=False, return_weights=False) returns the output, or (output, weights), the
-    weights detached and after dropout. A boolean mask says who is seen, as in torch's scaled_dot_product_attention; a
-    mask of numbers is added to the scores. torch.tril(torch.ones(n, n)) is such a mask of numbers: it hides nothing.
-    Pass it as .bool().
+    weights detached and after dropout. In a boolean mask True means visible, as in torch's
+    scaled_dot_product_attention; a mask of numbers is added to the scores. torch.tril(torch.ones(n, n)) is such a mask
+    of numbers: it hides nothing. Pass it as .bool().
 
     >>> import torch
     >>> from keel.torch import ScaledDotProductAttention

@@ -237,7 +237,7 @@ def context_parallel(
 
     Within it each buffer (tokens, labels, positions) has this rank's rows along its sequence dimension, and
     F.scaled_dot_product_attention attends over the rows of all ranks of the mesh's group. Afterwards the buffers are
-    what they were, but for `no_restore_buffers`. Buffers must be no parameters, and own their memory.
+    what they were, but for `no_restore_buffers`. Buffers must not be parameters and must own their memory.
     """
     operation = "context_parallel"
     buffers = list(buffers or ())
