@@ -92,7 +92,9 @@ HWY_INLINE V Exp2(D d, V x) {
 #if HWY_TARGET == HWY_AVX3
 using NormalWeights = FlushToZero;
 #else
-struct NormalWeights {};
+struct NormalWeights {
+  explicit NormalWeights(bool) {}
+};
 #endif
 
 template <class T>

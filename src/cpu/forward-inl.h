@@ -137,7 +137,7 @@ class ForwardTaskRunner {
   HWY_INLINE bool JoinStrip(const Strip& strip, Range block, std::int64_t first, bool late, typename P::Queue& queue,
                             const States<T>& states) {
     constexpr std::int64_t kRows = std::min<std::int64_t>(P::kStripRows, 16);
-    [[maybe_unused]] const NormalWeights without_denormals{};
+    [[maybe_unused]] const NormalWeights without_denormals(call_.flushes_weights);
     const Range computed = scores_.Computed(strip);
     queue.Expect(strip.rows * (hwy::DivCeil(computed.end - computed.begin, 4 * scratch_.lanes) + 1));
     const bool plain = scores_.IsPlain(strip, computed);

@@ -103,7 +103,7 @@ class KeySumsRunner {
   // The weights of a strip that begins with `row` join the sums of their heads.
   HWY_INLINE void AddStrip(std::int64_t row, const Strip& strip, Range computed, const T* m, const T* norm) {
     const hn::ScalableTag<T> d;
-    [[maybe_unused]] const NormalWeights without_denormals{};
+    [[maybe_unused]] const NormalWeights without_denormals(call_.flushes_weights);
     const std::int64_t rows = strip.rows;
     for (std::int64_t first = 0; first < std::min(call_.group, rows); ++first) {
       T* const sums = sums_ + (row + first) % call_.group * scratch_.lds;

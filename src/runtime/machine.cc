@@ -100,12 +100,18 @@ bool may_use_tiles() {
 // AMD multiplies pairs of bf16 as fast as it multiplies floats, so twice as many of them (Zen 4); Intel takes four
 // times as long (Sapphire Rapids: half the rate of FMAs). Not measured at run time, as results must not depend on
 // chance.
-bool multiplies_pairs_fast() { return cpuid(0, 0).b == 0x68747541; }  // "Auth"enticAMD
+bool is_amd() { return cpuid(0, 0).b == 0x68747541; }  // "Auth"enticAMD
+bool multiplies_pairs_fast() { return is_amd(); }
+
+// Unscaled rows at d = 256, many of whose weights are denormal: 0.49 × the speed of scaled ones on a Sapphire Rapids
+// that does not flush them, 0.96 × on a Zen 4.
+bool has_slow_denormals() { return !is_amd(); }
 #else
 bool has_avx512_bf16() { return false; }
 bool has_amx() { return false; }
 bool may_use_tiles() { return false; }
 bool multiplies_pairs_fast() { return false; }
+bool has_slow_denormals() { return false; }
 #endif
 
 // Whether the environment variable switches a unit off.
@@ -151,6 +157,7 @@ Machine look() {
   m.l2_bytes = cache_bytes(Cache::l2, 256 << 10);
   m.l3_bytes = cache_bytes(Cache::l3, 4 << 20);
   look_for_units(m);
+  m.slow_denormals = has_slow_denormals();
   return m;
 }
 

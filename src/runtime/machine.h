@@ -30,6 +30,7 @@ struct Machine {
   std::int64_t l3_bytes = 0;
   std::vector<MatrixUnitState> units;   // all that Keel knows, present or not
   std::optional<MatrixUnit> bf16_unit;  // the one that is faster than widening bf16 to f32, if any
+  bool slow_denormals = false;          // whether results below the smallest normal number take many times as long
 };
 
 inline namespace internal {  // exported, see parallel.h
