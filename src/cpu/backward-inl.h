@@ -62,7 +62,7 @@ class BackwardRunner : BackwardBlock<P> {
     // rows that the previous block does not see, and ends with those it shares with it. Rows after these see no
     // earlier block of keys, and rows before them no later one, so no task waits for what is left out. Blocks that a
     // mask hides from all rows are the first or the last ones.
-    const Range seen = RowsThatSee(block);
+    const Range seen = RowsThatSee(block), listed = RowsThatList(block);
     const std::int64_t step = call_.tiles.row_block, places = hwy::DivCeil(rows_, step);
     const auto tell = [&](std::int64_t place) {
       if (task.done != nullptr) task.done->store(place, std::memory_order_release);
@@ -73,10 +73,11 @@ class BackwardRunner : BackwardBlock<P> {
       tell(places - 1 - last);
       for (std::int64_t at = last; at >= seen.begin / step; --at) {
         const std::int64_t r = at * step, rows = std::min(step, rows_ - r), place = places - 1 - at;
-        const bool skipped = HidesAll(r, rows, block);
+        const bool skipped = Clip({r, r + rows}, listed).empty() || HidesAll(r, rows, block);
         if (!skipped) {
           FindKeys(r, rows);
           FindSeen(r, rows, block);
+          if (at > seen.begin / step) PrefetchSeen(r - step, step, block);
           if (!packed) PackKeys(block);
           packed = true;
           LoadQueries(r, rows);
@@ -149,7 +150,9 @@ class BackwardRunner : BackwardBlock<P> {
   using BackwardBlock<P>::MultiplyPanels;
   using BackwardBlock<P>::PackPanels;
   using BackwardBlock<P>::PlaceOf;
+  using BackwardBlock<P>::PrefetchSeen;
   using BackwardBlock<P>::QueriesTimesKeys;
+  using BackwardBlock<P>::RowsThatList;
   using BackwardBlock<P>::ZeroTail;
   using BackwardBlock<P>::nothing;
 
@@ -193,8 +196,7 @@ class BackwardRunner : BackwardBlock<P> {
       std::int64_t visible = 0;
       if (!computed.empty()) visible = TakeRow(memory_.numbers[r + x], BlockOf(x, place, block, computed), s, t);
       masked_ = masked_ || visible < keys;
-      // The products below read whole tiles of keys.
-      const std::int64_t end = P::kPairs ? RoundUp(keys, P::kKeyTile) : keys + kRowTile;
+      const std::int64_t end = P::PaddedKeys(keys);
       std::fill(s, s + computed.begin, T{0});
       if (computed.end < end) std::fill(s + computed.end, s + end, T{0});
       if (call_.needs_ds()) {
@@ -270,7 +272,7 @@ class BackwardRunner : BackwardBlock<P> {
   // first row, ds times scale·log₂e as q is not; ds by rows, for the sums over keys, goes to its own place.
   void RoundRows(std::int64_t x, std::int64_t rows, std::int64_t keys) {
     const hn::ScalableTag<T> d;
-    const std::int64_t n = scratch_.lanes, lds = scratch_.lds, end = RoundUp(keys, P::kKeyTile);
+    const std::int64_t n = scratch_.lanes, lds = scratch_.lds, end = P::PaddedKeys(keys);
     T *const s = scratch_.s + x * lds, *const t = scratch_.t + x * lds;
     for (std::int64_t row = std::max(x, rows); row < x + 2; ++row) {  // there is none
       std::fill_n(scratch_.s + row * lds, end, T{0});

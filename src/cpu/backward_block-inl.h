@@ -94,6 +94,32 @@ class BackwardBlock {
     if (h_.tiles) HWY_NAMESPACE::FindSeen(h_, PlaceOf(r), rows, block, scratch_.keys, scratch_.seen, scratch_.holes);
   }
 
+  // Prefetches what FindSeen() will read.
+  void PrefetchSeen(std::int64_t r, std::int64_t rows, Range block) const {
+    if (h_.tiles) PrefetchTiles(h_, PlaceOf(r), rows, block);
+  }
+
+  // From the first to the last row for which a block mask lists any of the keys: all without one.
+  Range RowsThatList(Range block) const {
+    Range rows = {0, rows_};
+    const auto lists = [&](std::int64_t r) {
+      const std::int64_t i = r / f_.group;
+      for (std::int64_t g = 0; g < (h_.tiles.head != 0 ? f_.group : 1); ++g) {
+        if (!Clip(ListedKeys(h_, g, i), block).empty()) return true;
+      }
+      return false;
+    };
+    if (!h_.tiles) return rows;
+    const std::int64_t step = h_.tiles.rows, first = h_.tiles_row;  // rows of a block of queries have one list
+    while (!rows.empty() && !lists(rows.begin)) {
+      rows.begin = (((first + rows.begin / f_.group) / step + 1) * step - first) * f_.group;
+    }
+    while (!rows.empty() && !lists(rows.end - 1)) {
+      rows.end = ((first + (rows.end - 1) / f_.group) / step * step - first) * f_.group;
+    }
+    return rows;
+  }
+
   // Whether a block mask hides all of the keys from all of the rows.
   bool HidesAll(std::int64_t r, std::int64_t rows, Range block) const {
     if (!h_.tiles) return false;
@@ -105,6 +131,11 @@ class BackwardBlock {
       }
     }
     return true;
+  }
+
+  // Operands of a row of q or do that are read: whole vectors of them.
+  static std::int64_t Filled(std::int64_t d) {
+    return RoundUp(P::Steps(d), static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>())));
   }
 
   // Rows of zeros, which the last product reads.
@@ -120,7 +151,7 @@ class BackwardBlock {
       Operand* const to = scratch_.q + x * ld;
       const bool masked = scratch_.keys[x].empty() || memory_.numbers[r + x].top == static_cast<T>(-INFINITY);
       scratch_.scale[x] = masked ? T{0} : static_cast<T>(ScaleOf(f_, h_, place.g, place.i) * kLog2E);
-      std::fill(to + (masked ? 0 : P::Steps(f_.d_k)), to + (P::kPairs ? ld : scratch_.columns_k), Operand{});
+      std::fill(to + (masked ? 0 : P::Steps(f_.d_k)), to + Filled(f_.d_k), Operand{});
       if (masked) continue;
       WithType<T>(f_.dtype, [&](auto* type) {
         P::LoadQuery(static_cast<decltype(type)>(h_.q.data) + place.g * h_.q.head_stride + place.i * h_.q.row_stride,
@@ -220,7 +251,7 @@ class BackwardBlock {
     for (std::int64_t x = 0; x < rows; ++x, ++place) {
       Operand* const to = scratch_.dout + x * ld;
       const bool masked = memory_.numbers[r + x].top == static_cast<T>(-INFINITY);
-      std::fill(to + (masked ? 0 : P::Steps(f_.d_v)), to + (P::kPairs ? ld : scratch_.columns_v), Operand{});
+      std::fill(to + (masked ? 0 : P::Steps(f_.d_v)), to + Filled(f_.d_v), Operand{});
       if (masked) continue;
       WithType<T>(call_.dout.dtype, [&](auto* type) {
         P::LoadQuery(static_cast<decltype(type)>(head_.dout.data) + place.g * head_.dout.head_stride +

@@ -41,7 +41,19 @@ class KeyGradients {
   KeyGradients(std::int64_t d, std::int64_t ld, const BackwardScratch<P>& scratch, T* sums)
       : d_(d), ld_(P::kPairs ? scratch.lds : ld), scratch_(scratch), sums_(sums) {}
 
-  void Clear(std::int64_t keys) { std::fill_n(sums_, (P::kPairs ? d_ : P::TiledRows(keys)) * ld_, T{0}); }
+  void Clear(std::int64_t keys) {
+    if constexpr (P::kPairs) {
+      const hn::ScalableTag<T> d;
+      const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+      const std::int64_t columns = P::PaddedKeys(keys), ld = ld_;
+      T* const end = sums_ + d_ * ld;
+      for (T* row = sums_; row < end; row += ld) {
+        for (std::int64_t y = 0; y < columns; y += lanes) hn::Store(hn::Zero(d), d, row + y);
+      }
+    } else {
+      std::fill_n(sums_, P::TiledRows(keys) * ld_, T{0});
+    }
+  }
 
   // The rows that scratch.rows names for every tile of keys. `values` stay in the first-level cache for all keys.
   void Add(const KeyTerms<P>& x, std::int64_t keys) {

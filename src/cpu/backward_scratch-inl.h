@@ -57,8 +57,8 @@ struct BackwardScratch {
   Operand *k_panels, *v_panels;       // (key_block / panel, steps, panel)
   Operand* k;                         // (steps, ldk)
   T *dk, *dv;                         // as KeyGradients keeps them
-  Operand *q, *dout;                  // (row_block, ldq or ldo), q times scale·log₂e unless they are pairs. Rows of
-                                      // FMA products are defined up to columns_k or columns_v only
+  Operand *q, *dout;                  // (row_block, ldq or ldo), q times scale·log₂e unless they are pairs. Of a row
+                                      // only whole vectors are defined
   T* scale;                           // (row_block) scale·log₂e
   T *s, *t;                           // (row_block, lds): scores, then weights; dp, then ds
   T *ones, *slope, *kept;             // ones: (kRowTile); the softcap's slope and dropout's multipliers of a row

@@ -215,7 +215,8 @@ Tiles choose_backward_tiles(const Problem& p, const Planning& planning, const Un
     return keys * (3 * p.d_k + 2 * p.d_v) * item <= machine.l2_bytes * 2 / 3;
   };
   const bool is_long = extent.keys / 384 >= 4 && p.options.block_mask == nullptr;
-  tiles.key_block = is_long && fits(384) ? 384 : fits(192) ? 192 : fits(128) ? 128 : 64;
+  const bool in_tiles = p.options.block_mask != nullptr && fits(256);  // which usually divide a power of two
+  tiles.key_block = is_long && fits(384) ? 384 : in_tiles ? 256 : fits(192) ? 192 : fits(128) ? 128 : 64;
   tiles.key_block = within_tiles(p, tiles.key_block);
   if (forced.row_block > 0) tiles.row_block = RoundUp(forced.row_block, granule);
   if (forced.key_block > 0) tiles.key_block = forced.key_block;
@@ -274,6 +275,7 @@ void plan_forward(const Problem& p, const Planning& planning, Plan& plan) {
   part.call.keeps_entropy = p.outputs.entropy.given() || !p.outputs.heads.empty();
   part.call.keeps_moments =
       p.outputs.logit_mean.given() || p.outputs.logit_var.given() || p.outputs.logit_count.given();
+  part.call.flushes_weights = planning.resources.machine->slow_denormals;
   part.has_rows = p.has_rows();
   if (!part.has_rows) return describe("none", part, 0, plan);  // sizes without memory may overflow
 

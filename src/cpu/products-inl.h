@@ -55,6 +55,8 @@ struct FmaProducts {
   static constexpr std::int64_t kStripRows =
       2 * kRowTile;  // rows that go through all passes together, in the first-level cache
   static constexpr std::int64_t kKeyTile = kRowTile;  // keys per product of the backward pass
+  // Columns of weights that its products read, of a block of so many keys.
+  static std::int64_t PaddedKeys(std::int64_t keys) { return keys + kRowTile; }
 
   // Keys per panel of kᵀ, and what columns of a product are a multiple of.
   static std::int64_t PanelKeys() { return kTileVectors * ColumnGranule(); }
@@ -142,6 +144,7 @@ struct PairProducts {
   static constexpr bool kPairs = true, kSplits = false;
   static constexpr std::int64_t kScoresFrom = 0;
   static constexpr std::int64_t kKeyTile = 64;
+  static std::int64_t PaddedKeys(std::int64_t keys) { return RoundUp(keys, 32); }  // whole steps of a tile, too
   static std::int64_t PanelKeys() { return 64; }
   static std::int64_t ColumnGranule() { return 16; }
 

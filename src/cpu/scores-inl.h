@@ -59,7 +59,9 @@ class ScoreRows {
 
   // Goes over to a block of keys.
   void Begin(Range block) const {
-    if (head_.tiles) FindSeen(head_, PlaceOf(0), rows_, block, scratch_.keys, scratch_.seen, scratch_.holes);
+    if (!head_.tiles) return;
+    FindSeen(head_, PlaceOf(0), rows_, block, scratch_.keys, scratch_.seen, scratch_.holes);
+    PrefetchBlock(block.end);
   }
 
   // From the first to the last key that any of the rows sees.
@@ -69,6 +71,7 @@ class ScoreRows {
 
   // The queries, and scale·log₂e.
   void LoadQueries() const {
+    if (head_.tiles) PrefetchBlock(all_keys_.begin);
     WithType<T>(call_.dtype, [&](auto* type) {
       const auto* const q = static_cast<decltype(type)>(head_.q.data);
       RowPlace place = PlaceOf(0);
@@ -223,6 +226,12 @@ class ScoreRows {
   }
 
  private:
+  // What Begin() will read of the block that begins with a key, or has it first among AllKeys().
+  void PrefetchBlock(std::int64_t key) const {
+    const Range block = Clip({key, RoundUp(key + 1, call_.tiles.key_block)}, all_keys_);
+    if (!block.empty()) PrefetchTiles(head_, PlaceOf(0), rows_, block);
+  }
+
   // A panel of the block that begins with key `first`, packed when it is needed first.
   HWY_INLINE const Operand* PackedPanel(std::int64_t panel, std::int64_t first) const {
     const std::int64_t width = P::PanelKeys(), j = first + panel * width;

@@ -78,23 +78,18 @@ HWY_INLINE void JoinBytes(const std::uint8_t* bytes, std::int64_t stride, Range 
     std::uint8_t stored[8] = {};
     hn::StoreMaskBits(d, hn::Ne(hn::LoadU(d, from), hn::Zero(d)), stored);
     std::memcpy(&bits, stored, sizeof(bits));
-    if (bits == 0) continue;
-    some.Join({j + std::countr_zero(bits), j + 64 - std::countl_zero(bits)}, std::popcount(bits));
+    const Range found = {j + std::countr_zero(bits), j + 64 - std::countl_zero(bits)};
+    some.Join(bits != 0 ? found : Range{INT64_MAX, 0}, std::popcount(bits));  // no branch: it could not be predicted
   }
 }
 
-// What rows see of a block of keys: `seen` from `keys`, what they see of all keys by position. `holes` tells which rows
-// do not see all of that.
-HWY_INLINE void FindSeen(const ForwardHead& head, RowPlace place, std::int64_t rows, Range block, const Range* keys,
-                         Range* seen, std::uint8_t* holes) {
+// Calls visit(x, place, part) for each of the rows with what is listed for it of `block`.
+template <class Visit>
+HWY_INLINE void ForListed(const ForwardHead& head, RowPlace place, std::int64_t rows, Range block, const Visit& visit) {
   const BlockTiles& tiles = head.tiles;
   BlockTiles::List part;
   std::int64_t begin = 0, end = 0, g = 0;  // rows of the block of queries, and the head, that `part` belongs to
   for (std::int64_t x = 0; x < rows; ++x, ++place) {
-    const Range own = Clip(keys[x], block);
-    holes[x] = 0;
-    seen[x] = {0, 0};
-    if (own.empty()) continue;
     const std::int64_t row = head.tiles_row + place.i;
     if (row < begin || row >= end || (tiles.head != 0 && place.g != g)) {
       part = PartOf(head, place.g, place.i, block);
@@ -102,21 +97,46 @@ HWY_INLINE void FindSeen(const ForwardHead& head, RowPlace place, std::int64_t r
       end = begin + tiles.rows;
       g = place.g;
     }
+    visit(x, place, part);
+  }
+}
+
+// Prefetches what FindSeen() will read for these rows. Their bytes are a tile's row apart and come from memory: read when
+// they are needed, each would be waited for.
+HWY_INLINE void PrefetchTiles(const ForwardHead& head, RowPlace place, std::int64_t rows, Range block) {
+  if (head.tiles.key != 1) return;
+  ForListed(head, place, rows, block, [&](std::int64_t, const RowPlace& at_row, BlockTiles::List part) {
+    for (std::int64_t at = part.begin; at < part.end; ++at) {
+      const std::uint8_t* const bits = head.tiles.bits(at, head.tiles_row + at_row.i);
+      if (bits == nullptr) continue;
+      const Range tile = KeysOfTile(head, at), here = Clip(tile, block);
+      for (std::int64_t j = here.begin; j < here.end; j += 64) PrefetchToL1(bits + (j - tile.begin));
+    }
+  });
+}
+
+// What rows see of a block of keys: `seen` from `keys`, what they see of all keys by position. `holes` tells which rows
+// do not see all of that.
+HWY_INLINE void FindSeen(const ForwardHead& head, const RowPlace& place, std::int64_t rows, Range block,
+                         const Range* keys, Range* seen, std::uint8_t* holes) {
+  const BlockTiles& tiles = head.tiles;
+  ForListed(head, place, rows, block, [&](std::int64_t x, const RowPlace& at_row, BlockTiles::List part) {
+    const Range own = Clip(keys[x], block);
     SomeKeys some;
     for (std::int64_t at = part.begin; at < part.end; ++at) {
       const Range tile = KeysOfTile(head, at), here = Clip(tile, own);
       if (here.empty()) continue;
-      const std::uint8_t* const bits = tiles.bits(at, row);
+      const std::uint8_t* const bits = tiles.bits(at, head.tiles_row + at_row.i);
       if (bits == nullptr) {
         some.Join(here, here.end - here.begin);
       } else {
         JoinBytes(bits + (here.begin - tile.begin) * tiles.key, tiles.key, here, some);
       }
     }
-    if (some.visible == 0) continue;
-    seen[x] = some.range;
-    holes[x] = some.visible < some.range.end - some.range.begin;
-  }
+    const bool none = some.visible == 0;
+    seen[x] = none ? Range{0, 0} : some.range;
+    holes[x] = !none && some.visible < some.range.end - some.range.begin;
+  });
 }
 
 // A byte per key of `keys`, counted from key `first` on: 1 if query i of head g sees it.

@@ -163,8 +163,9 @@ class ValueSums {
     const int rows = static_cast<int>(strip.rows);
     const Range needed = strip.needed;
     T* const sum = reinterpret_cast<T*>(scratch_.v);  // not packed into
-    std::fill_n(sum, (kRowTile + 1) * scratch_.ldv, T{0});
+    std::fill_n(sum, TileRows(rows) * scratch_.ldv, T{0});
     if constexpr (P::kPairs) {
+      std::fill_n(sum + kRowTile * scratch_.ldv, scratch_.ldv, T{0});
       const PairsInPlace product = {.rows = rows,
                                     .p = P::Weights(scratch_.s),
                                     .ldp = scratch_.lds,
