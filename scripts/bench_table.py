@@ -14,7 +14,6 @@ import sys
 from pathlib import Path
 
 BEGIN, END = "<!-- bench_table.py: begin -->", "<!-- bench_table.py: end -->"
-LARGER_IS_BETTER = {"peak_share", "bandwidth_share", "rate", "speedup"}
 
 
 def duration(seconds):
@@ -43,6 +42,8 @@ def limit_cells(yardstick):
     memory = {"read": "reading", "update": "reading and writing"}.get(yardstick["kind"])
     if memory:
         what = f"{memory} {yardstick['memory_bytes'] / 2**20:.0f} MiB"
+    elif yardstick["kind"] == "unit":
+        what = f"{yardstick['dtype']} products by {yardstick['target']}"
     else:
         what = f"{yardstick['dtype']} multiply-adds in registers, {yardstick['target']}"
     rate = yardstick["rate"]
@@ -65,8 +66,8 @@ def row_cells(row):
     quartiles = f"{number(metric, value['lower_quartile'])} – {number(metric, value['upper_quartile'])}"
     aim = ""
     if goal:
-        larger = metric in LARGER_IS_BETTER
-        aim = ("≥ " if larger else "≤ ") + number(metric, goal["at_least" if larger else "at_most"])
+        sign, which = ("≥", "at_least") if "at_least" in goal else ("≤", "at_most")
+        aim = f"{sign} {number(metric, goal[which])}"
     return [
         *start,
         str(row["threads"]),

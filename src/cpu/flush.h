@@ -6,9 +6,9 @@
 
 namespace keel::cpu {
 
-// While it exists, if `wanted`, results of this thread below the smallest normal number are 0. Weights so small count for
-// nothing, and some cores take some hundred cycles for each vector that has one (Machine::slow_denormals). On others this
-// costs more than it saves: a Zen 5 waits about a hundred cycles for each change of the mode, a sixth of a call of 16 × 64.
+// While it exists, if `wanted`, results of this thread below the smallest normal number are 0. Weights so small count
+// for nothing, and some cores take some hundred cycles for each vector that has one (Machine::slow_denormals). On
+// others this costs more than it saves: on a Zen 5 the changes of mode were a sixth of a call of 16 × 64.
 class FlushToZero {
  public:
 #if defined(__SSE__)

@@ -55,7 +55,7 @@ struct FmaProducts {
   static constexpr std::int64_t kStripRows =
       2 * kRowTile;  // rows that go through all passes together, in the first-level cache
   static constexpr std::int64_t kKeyTile = kRowTile;  // keys per product of the backward pass
-  // Columns of weights that its products read, of a block of so many keys.
+  // How many columns of weights its products read for a block of `keys`.
   static std::int64_t PaddedKeys(std::int64_t keys) { return keys + kRowTile; }
 
   // Keys per panel of kᵀ, and what columns of a product are a multiple of.

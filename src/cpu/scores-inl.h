@@ -226,7 +226,7 @@ class ScoreRows {
   }
 
  private:
-  // What Begin() will read of the block that begins with a key, or has it first among AllKeys().
+  // Prefetches what Begin() will read of the block that `key` is in.
   void PrefetchBlock(std::int64_t key) const {
     const Range block = Clip({key, RoundUp(key + 1, call_.tiles.key_block)}, all_keys_);
     if (!block.empty()) PrefetchTiles(head_, PlaceOf(0), rows_, block);

@@ -101,8 +101,8 @@ HWY_INLINE void ForListed(const ForwardHead& head, RowPlace place, std::int64_t 
   }
 }
 
-// Prefetches what FindSeen() will read for these rows. Their bytes are a tile's row apart and come from memory: read when
-// they are needed, each would be waited for.
+// Prefetches what FindSeen() will read for these rows. Their bytes are a tile's row apart and come from memory: read
+// when they are needed, each would be waited for.
 HWY_INLINE void PrefetchTiles(const ForwardHead& head, RowPlace place, std::int64_t rows, Range block) {
   if (head.tiles.key != 1) return;
   ForListed(head, place, rows, block, [&](std::int64_t, const RowPlace& at_row, BlockTiles::List part) {
