@@ -99,25 +99,10 @@ class BackwardBlock {
     if (h_.tiles) PrefetchTiles(h_, PlaceOf(r), rows, block);
   }
 
-  // From the first to the last row for which a block mask lists any of the keys: all without one.
+  // The rows for which a block mask lists any of the keys: all without one.
   Range RowsThatList(Range block) const {
-    Range rows = {0, rows_};
-    const auto lists = [&](std::int64_t r) {
-      const std::int64_t i = r / f_.group;
-      for (std::int64_t g = 0; g < (h_.tiles.head != 0 ? f_.group : 1); ++g) {
-        if (!Clip(ListedKeys(h_, g, i), block).empty()) return true;
-      }
-      return false;
-    };
-    if (!h_.tiles) return rows;
-    const std::int64_t step = h_.tiles.rows, first = h_.tiles_row;  // rows of a block of queries have one list
-    while (!rows.empty() && !lists(rows.begin)) {
-      rows.begin = (((first + rows.begin / f_.group) / step + 1) * step - first) * f_.group;
-    }
-    while (!rows.empty() && !lists(rows.end - 1)) {
-      rows.end = ((first + (rows.end - 1) / f_.group) / step * step - first) * f_.group;
-    }
-    return rows;
+    const Range all = {0, rows_};
+    return h_.tiles ? HWY_NAMESPACE::RowsThatList(h_, all, f_.group, block) : all;
   }
 
   // Whether a block mask hides all of the keys from all of the rows.
@@ -217,16 +202,18 @@ class BackwardBlock {
         if (needed.end <= y || needed.begin >= y + width) continue;
         const std::int64_t tile_rows = std::min<std::int64_t>(P::kRowTile, rows - r);
         before(r, tile_rows, needed, y);
+        // Of the tile's first and last panel only the vectors that hold a key.
+        const std::int64_t begin = std::max(needed.begin, y) / P::ColumnGranule() * P::ColumnGranule();
         const ProductOf<P> tile = {.rows = static_cast<int>(tile_rows),
                                    .a = x.a + r * x.lda,
                                    .lda = x.lda,
-                                   .b = x.panels + y * x.depth,
+                                   .b = x.panels + y * x.depth + (begin - y),
                                    .layout = {width},
                                    .k = x.steps,
                                    .alpha = x.factors == nullptr ? nullptr : x.factors + r,
-                                   .c = x.c + r * x.ldc + y,
+                                   .c = x.c + r * x.ldc + begin,
                                    .ldc = x.ldc};
-        const std::int64_t columns = RoundUp(std::min(needed.end - y, width), P::ColumnGranule());
+        const std::int64_t columns = RoundUp(std::min(needed.end, y + width) - begin, P::ColumnGranule());
         if (P::kScores == Into::kSet || x.factors == nullptr) {
           P::template Multiply<Into::kSet>(tile, columns);
         } else {

@@ -106,15 +106,16 @@ class ForwardTaskRunner {
  private:
   void TakeBlock(Range block, std::int64_t first, const States<T>& states) {
     std::fill_n(scratch_.packed, scratch_.panels, std::uint8_t{0});
-    scores_.Begin(block);
+    const Range rows = scores_.Begin(block, finishing_);
+    if (rows.empty()) return;
     typename P::Queue queue;
     ValueSums<P> values(call_, task_, scratch_, {block, first, states, finishing_}, queue);
     const bool late = scores_.ScalesLate();
     bool ahead = false;  // the scores of the strip are there
-    Strip strip = scores_.StripOf(0, block, first);
-    for (std::int64_t r = 0; r < rows_; r += P::kStripRows) {
+    Strip strip = scores_.StripOf(rows.begin, block, first);
+    for (std::int64_t r = rows.begin; r < rows.end; r += P::kStripRows) {
       const std::int64_t after = r + P::kStripRows;
-      const Strip next = after < rows_ ? scores_.StripOf(after, block, first) : Strip{};
+      const Strip next = after < rows.end ? scores_.StripOf(after, block, first) : Strip{};
       if (strip.needed.empty()) {
         values.Complete();
         if (finishing_) values.WriteZeros(strip);
@@ -223,8 +224,8 @@ class ForwardTaskRunner {
       const Range block = Clip({j, j + call_.tiles.key_block}, all_keys_);
       if (block.empty()) continue;
       std::fill_n(scratch_.packed, scratch_.panels, std::uint8_t{0});
-      scores_.Begin(block);
-      for (std::int64_t r = 0; r < rows_; r += P::kStripRows) {
+      const Range rows = scores_.Begin(block);
+      for (std::int64_t r = rows.begin; r < rows.end; r += P::kStripRows) {
         const Strip strip = scores_.StripOf(r, block, j);
         if (strip.needed.empty()) continue;
         const Range computed = scores_.Score(strip, j);

@@ -66,9 +66,10 @@ class KeySumsRunner {
   void TakeRows(std::int64_t row_begin, std::int64_t rows) {
     const ScoreRows<P> scores(call_, head_, row_begin, rows, scratch_);
     if (Clip(scores.AllKeys(), block_).empty()) return;
-    scores.Begin(block_);
+    const Range listed = scores.Begin(block_);
+    if (listed.empty()) return;
     scores.LoadQueries();
-    for (std::int64_t r = 0; r < rows; r += P::kStripRows) {
+    for (std::int64_t r = listed.begin; r < listed.end; r += P::kStripRows) {
       const Strip strip = scores.StripOf(r, block_, block_.begin);
       if (strip.needed.empty()) continue;
       const std::int64_t sum = (row_begin + r - task_.row_begin) / P::kStripRows / short_strips_;

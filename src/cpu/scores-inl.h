@@ -57,11 +57,17 @@ class ScoreRows {
     all_keys_ = all.empty() ? Range{0, 0} : all;
   }
 
-  // Goes over to a block of keys.
-  void Begin(Range block) const {
-    if (!head_.tiles) return;
-    FindSeen(head_, PlaceOf(0), rows_, block, scratch_.keys, scratch_.seen, scratch_.holes);
+  // Goes over to a block of keys. Returns the strips, as a range of rows, for which a block mask lists any of it, or
+  // `all` of them: the others see none of it, and may not be asked for.
+  Range Begin(Range block, bool all = false) const {
+    const Range whole = {0, rows_};
+    if (!head_.tiles) return whole;
+    const Range listed = all ? whole : Listed(block);
+    const Range rows = {listed.begin / P::kStripRows * P::kStripRows, std::min(RoundUp(listed.end, P::kStripRows), rows_)};
+    const std::int64_t r = rows.begin;
+    FindSeen(head_, PlaceOf(r), rows.end - r, block, scratch_.keys + r, scratch_.seen + r, scratch_.holes + r);
     PrefetchBlock(block.end);
+    return rows;
   }
 
   // From the first to the last key that any of the rows sees.
@@ -123,20 +129,21 @@ class ScoreRows {
     for (; panel < panels.end; ++panel) {
       const Operand* const packed = PackedPanel(panel, first);
       PrefetchDenseTerms(call_, head_, row_begin_ + r, rows, needed, first, panel * width);
-      // Of a tile's last panel only the vectors that hold a key; masks hide the rest of s there.
+      // Of a tile's first and last panel only the vectors that hold a key; masks hide the rest of s there.
       for (std::int64_t x = 0; x < rows; x += P::kRowTile) {
         const Range seen = Clip(tile[x / P::kRowTile], {panel * width, (panel + 1) * width});
         if (seen.empty()) continue;
+        const std::int64_t begin = seen.begin / P::ColumnGranule() * P::ColumnGranule();
         const ProductOf<P> scores = {.rows = static_cast<int>(std::min<std::int64_t>(P::kRowTile, rows - x)),
                                      .a = scratch_.q + (r + x) * scratch_.ldq,
                                      .lda = scratch_.ldq,
-                                     .b = packed,
+                                     .b = packed + scratch_.k_layout.At(0, begin - panel * width),
                                      .layout = scratch_.k_layout,
                                      .k = steps,
                                      .alpha = scratch_.scale + r + x,
-                                     .c = scratch_.ScoresOf(strip) + x * scratch_.lds + panel * width,
+                                     .c = scratch_.ScoresOf(strip) + x * scratch_.lds + begin,
                                      .ldc = scratch_.lds};
-        const std::int64_t columns = RoundUp(seen.end - panel * width, P::ColumnGranule());
+        const std::int64_t columns = RoundUp(seen.end - begin, P::ColumnGranule());
         if (P::kLateScale && late) {
           P::template MultiplyPanel<Into::kSet>(scores, columns);
         } else {
@@ -226,10 +233,18 @@ class ScoreRows {
   }
 
  private:
+  // The rows for which a block mask lists any key of the block.
+  Range Listed(Range block) const {
+    const Range rows = RowsThatList(head_, {row_begin_, row_begin_ + rows_}, call_.group, block);
+    return rows.empty() ? Range{0, 0} : Range{rows.begin - row_begin_, rows.end - row_begin_};
+  }
+
   // Prefetches what Begin() will read of the block that `key` is in.
   void PrefetchBlock(std::int64_t key) const {
     const Range block = Clip({key, RoundUp(key + 1, call_.tiles.key_block)}, all_keys_);
-    if (!block.empty()) PrefetchTiles(head_, PlaceOf(0), rows_, block);
+    if (block.empty()) return;
+    const Range rows = Listed(block);
+    PrefetchTiles(head_, PlaceOf(rows.begin), rows.end - rows.begin, block);
   }
 
   // A panel of the block that begins with key `first`, packed when it is needed first.

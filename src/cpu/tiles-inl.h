@@ -101,6 +101,25 @@ HWY_INLINE void ForListed(const ForwardHead& head, RowPlace place, std::int64_t 
   }
 }
 
+// From the first to the last of `rows`, of `group` heads, for which any key of `block` lies between the tiles listed.
+HWY_INLINE Range RowsThatList(const ForwardHead& head, Range rows, std::int64_t group, Range block) {
+  const std::int64_t heads = head.tiles.head != 0 ? group : 1;
+  const auto lists = [&](std::int64_t r) {
+    for (std::int64_t g = 0; g < heads; ++g) {
+      if (!Clip(ListedKeys(head, g, r / group), block).empty()) return true;
+    }
+    return false;
+  };
+  const std::int64_t step = head.tiles.rows, first = head.tiles_row;  // rows of a block of queries have one list
+  while (!rows.empty() && !lists(rows.begin)) {
+    rows.begin = (((first + rows.begin / group) / step + 1) * step - first) * group;
+  }
+  while (!rows.empty() && !lists(rows.end - 1)) {
+    rows.end = ((first + (rows.end - 1) / group) / step * step - first) * group;
+  }
+  return rows;
+}
+
 // Prefetches what FindSeen() will read for these rows. Their bytes are a tile's row apart and come from memory: read
 // when they are needed, each would be waited for.
 HWY_INLINE void PrefetchTiles(const ForwardHead& head, RowPlace place, std::int64_t rows, Range block) {
