@@ -151,6 +151,7 @@ Call::Call(const Case& c, const Arrays& arrays)
   options_.causal = c.causal;
   options_.window = c.window;
   options_.threads = c.threads;
+  options_.dropout = c.dropout;
   if (c.mask) options_.mask = arrays.mask(c);
   if (c.documents > 0) {
     documents_ = std::make_unique<Documents>(c.documents, c.n_q, c.ragged);

@@ -14,6 +14,7 @@ std::string text_of(const Case& c) {
   if (c.heads_inside) text += " BNHD";
   if (c.causal != Causal::none) text += " causal";
   if (c.window.left != Window::kUnbounded) text += fmt::format(" window {}", c.window.left + 1);
+  if (c.dropout > 0) text += fmt::format(" dropout {}", c.dropout);
   if (c.mask) text += " mask";
   if (c.documents > 0) {
     text += fmt::format(" {}{} documents{}", c.documents, c.ragged ? " ragged" : "", c.as_mask ? " by mask" : "");

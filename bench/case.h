@@ -25,6 +25,7 @@ struct Case {
   bool heads_inside = false;  // arrays are (1, n, heads, d), as most caches are, instead of (1, heads, n, d)
   Causal causal = Causal::none;
   Window window = {};
+  double dropout = 0.0;
   bool mask = false;           // a boolean mask (1, 1, n_q, n_k) with a scattered eighth of the keys hidden
   std::int64_t documents = 0;  // so many side by side, each seeing its own up to the diagonal; 0: no documents
   bool ragged = false;         // of different lengths

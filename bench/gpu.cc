@@ -237,7 +237,12 @@ std::vector<GpuRow> gpu_rows(DType dtype, bool backward, bool quick) {
   }
   for (const std::int64_t d : {64, 128}) {
     for (const Term term : {Term::alibi, Term::mask, Term::bias, Term::softcap, Term::dropout}) {
-      beside("options", grid_case(dtype, d, 4096, Causal::none), [&](GpuCase& c) { c.term = term; });
+      for (const bool back : {false, true}) {
+        if (back && !backward) continue;
+        GpuCase plain = grid_case(dtype, d, 4096, Causal::none);
+        plain.backward = back;
+        beside("options", plain, [&](GpuCase& c) { c.term = term; });
+      }
     }
   }
   const GpuCase grouped{.batch = 4, .q_heads = 32, .kv_heads = 32, .n_q = 4096, .n_k = 4096, .dtype = dtype};

@@ -32,6 +32,7 @@ std::vector<Row> unit_rows(bool quick);
 std::vector<Row> decode_rows(bool quick);
 std::vector<Row> statistics_rows(bool quick);
 std::vector<Row> mask_rows(bool quick);
+std::vector<Row> dropout_rows(bool quick);
 std::vector<Row> document_rows(bool quick);
 std::vector<Row> small_rows(bool quick);
 std::vector<Row> memory_rows(bool quick);

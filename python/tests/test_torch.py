@@ -278,6 +278,15 @@ def test_dropout_drops_the_share_it_is_given_and_differentiates_what_it_kept():
     assert not sdpa(q, q, eye, dropout_p=1.0).any()
 
 
+def test_dropout_rounds_its_probability():
+    q, k, v = qkv(1, 1, 20, 4)
+    torch.testing.assert_close(sdpa(q, k, v, dropout_p=2.0**-18), sdpa(q, k, v), rtol=0, atol=0)
+    torch.manual_seed(1)
+    about = sdpa(q, k, v, dropout_p=0.3)
+    torch.manual_seed(1)
+    assert torch.equal(about, sdpa(q, k, v, dropout_p=round(0.3 * 2**16) / 2**16))
+
+
 # Meaning
 
 

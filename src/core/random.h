@@ -14,7 +14,7 @@ namespace keel {
                                                                std::uint64_t position) {
   const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
   const auto high = [](std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); };
-  return philox({low(position), high(position), low(stream), high(stream)}, {low(seed), high(seed)});
+  return philox<10>({low(position), high(position), low(stream), high(stream)}, {low(seed), high(seed)});
 }
 
 [[nodiscard]] constexpr std::uint64_t join_words(std::uint32_t high, std::uint32_t low) noexcept {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/dropout.h"
 #include "core/message.h"
 
 namespace keel::cuda {
@@ -98,7 +99,7 @@ std::string unfit(const Problem& p, const Gpu& gpu) {
   if (p.options.block_mask != nullptr) return "a block mask";
   if (p.options.relative_bias.given()) return "a bias by distance";
   if (!p.options.k_starts.empty()) return "keys that are padding on the left";
-  if (p.options.dropout >= 1) return "dropout of 1";
+  if (Dropout(p.options.dropout, p.options.seed).factor == 0) return "dropout of 1";
   if (p.options.alibi.given() && std::max(p.sequences.whole_q, p.sequences.whole_k) >= 1 << 23) {
     return "ALiBi over distances that f32 does not hold";
   }

@@ -97,7 +97,7 @@ TEST(Bench, ListNamesTheScenariosAndMeasuresNothing) {
   const Result result = keel(folder, {"bench", "--list"});
   EXPECT_EQ(result.status, 0);
   for (const std::string name : {"forward", "head-sizes", "targets", "dtypes", "threads", "decode", "statistics",
-                                 "mask", "documents", "small", "tangents", "merge", "memory"}) {
+                                 "mask", "dropout", "documents", "small", "tangents", "merge", "memory"}) {
     EXPECT_THAT(result.out, HasSubstr(name + " "));
   }
   const Json list = json_of({"bench", "--list", "--json", "small,forward"});

@@ -15,6 +15,7 @@
 #include "core/problem.h"
 #include "cuda/hopper/backward.h"
 #include "cuda/hopper/backward_workspace.h"
+#include "cuda/hopper/dropout.h"
 #include "cuda/hopper/tiles.h"
 
 namespace keel::cuda {
@@ -519,6 +520,41 @@ TEST(CudaKeyTiles, DqHasAPlaceForEveryElement) {
       EXPECT_EQ(std::ssize(places), rows * d);
       EXPECT_EQ(*places.rbegin(), rows * d - 1);
     }
+  }
+}
+
+// The forward pass takes two rows and, of each 64 keys, those that are column, column + 1 mod 8.
+TEST(HopperDropout, BitsOfAccumulatorsAreThoseOfTheDefinition) {
+  const Dropout dropout(0.3, 0x123456789abcdef0);
+  const hopper::DropoutArguments a = hopper::dropout_arguments(dropout);
+  const int heads[] = {3, 11}, queries[] = {70'001, 9}, entry = 5;
+  for (const int group : {0, 1, 77}) {
+    for (const int column : {0, 2, 4, 6}) {
+      hopper::DropoutRow rows[2];
+      hopper::DropoutKey keys[2][2];
+      for (int r = 0; r < 2; ++r) {
+        rows[r] = hopper::dropout_row(a, heads[r], queries[r]);
+        for (int b = 0; b < 2; ++b) keys[r][b] = hopper::dropout_key(a, heads[r], entry, 8 * group + column + b);
+      }
+      std::uint32_t words[4][4];
+      hopper::dropout_words(a, rows, keys, words);
+      for (int i = 0; i < 4; ++i) {
+        for (int eight = 0; eight < 8; ++eight) {
+          const int j = 64 * group + 8 * eight + column + i % 2, r = i / 2;
+          const std::uint32_t word = words[i][eight / 2], upper = eight % 2 == 0 ? word << 16 : word;
+          EXPECT_EQ(upper >= a.threshold, dropout.multiplier(entry, heads[r], queries[r], j) != 0) << j;
+        }
+      }
+    }
+  }
+}
+
+TEST(HopperDropout, BitsOfPairsAreThoseOfTheDefinition) {
+  const Dropout dropout(0.3, 42);
+  for (int key = 0; key < 200; ++key) {
+    const hopper::DropoutPair bits = hopper::dropout_pair(dropout, 5, 3, 70'001, key);
+    EXPECT_EQ(bits.first >= dropout.threshold, dropout.multiplier(5, 3, 70'001, key) != 0) << key;
+    EXPECT_EQ(bits.second >= dropout.threshold, dropout.multiplier(5, 3, 70'001, key + 8) != 0) << key;
   }
 }
 

@@ -9,13 +9,16 @@ namespace {
 
 using Words = std::array<std::uint32_t, 4>;
 
-// The known answers of the authors' own test suite for philox4x32-10.
+// The known answers of the authors' own test suite for philox4x32-7 and philox4x32-10.
 TEST(Philox, GivesTheKnownAnswers) {
-  EXPECT_EQ(philox({0, 0, 0, 0}, {0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
-  EXPECT_EQ(philox({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}),
-            (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
-  EXPECT_EQ(philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
-            (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+  const Words none{}, ones = {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
+              pi = {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344};
+  EXPECT_EQ(philox<7>(none, {0, 0}), (Words{0x5f6fb709, 0x0d893f64, 0x4f121f81, 0x4f730a48}));
+  EXPECT_EQ(philox<7>(ones, {0xffffffff, 0xffffffff}), (Words{0x5207ddc2, 0x45165e59, 0x4d8ee751, 0x8c52f662}));
+  EXPECT_EQ(philox<7>(pi, {0xa4093822, 0x299f31d0}), (Words{0x4dfccaba, 0x190a87f0, 0xc47362ba, 0xb6b5242a}));
+  EXPECT_EQ(philox<10>(none, {0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox<10>(ones, {0xffffffff, 0xffffffff}), (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox<10>(pi, {0xa4093822, 0x299f31d0}), (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
 TEST(DropoutNumbers, DependOnEachPartOfThePositionAndOnTheSeed) {
@@ -33,7 +36,7 @@ TEST(DropoutNumbers, DependOnEachPartOfThePositionAndOnTheSeed) {
   for (const int differing : {entry, head, query, key, seed, upper}) EXPECT_NEAR(differing, 500, 80);
 }
 
-// The words of a counter are shared by keys 16 apart: none is used twice within a row.
+// The bits of a counter are shared by keys 8 apart: none are used twice within a row.
 TEST(DropoutNumbers, DifferBetweenTheKeysOfARow) {
   for (std::int64_t step = 1; step < 256; ++step) {
     const Dropout dropout(0.5, 7);
@@ -48,13 +51,15 @@ TEST(DropoutNumbers, DifferBetweenTheKeysOfARow) {
 TEST(DropoutNumbers, DropTheRequestedShare) {
   for (const double probability : {0.0, 0.01, 0.1, 0.5, 0.9, 0.999, 1.0}) {
     const Dropout dropout(probability, 1);
+    const double rounded = std::round(probability * 0x1p16) * 0x1p-16;
     constexpr int kCount = 200'000;
     int dropped = 0;
     for (int n = 0; n < kCount; ++n) {
       const double z = dropout.multiplier(0, n % 7, n / 1000, n % 1000);
       dropped += z == 0.0;
-      EXPECT_TRUE(z == 0.0 || std::fabs(z * (1.0 - probability) - 1.0) < 1e-12);
+      EXPECT_TRUE(z == 0.0 || std::fabs(z * (1.0 - rounded) - 1.0) < 1e-12);
     }
+    EXPECT_NEAR(rounded, probability, 0x1p-17);
     const double deviation = std::sqrt(kCount * probability * (1.0 - probability));
     EXPECT_NEAR(dropped, kCount * probability, 5.0 * deviation + 1e-9);
   }

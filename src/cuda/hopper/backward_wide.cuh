@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/dropout.h"
 #include "cuda/hopper/backward_loader.cuh"
 #include "cuda/hopper/bias_sums.cuh"
 #include "cuda/hopper/gradient_rows.cuh"
@@ -116,8 +117,7 @@ class WideGroup {
 
   KEEL_DEVICE void run() {
     using namespace ptx;
-    const double dropout = a_.call.forward.dropout;
-    kept_ = dropout > 0 ? static_cast<float>(1.0 / (1.0 - dropout)) : 1.0f;
+    kept_ = static_cast<float>(Dropout(a_.call.forward.dropout, a_.call.forward.seed).factor);
     if (!kFirst) signal(B::kWeightsEmpty, 256);
     if (S::terms && !kFirst && thread_ < S::keys) shared_.bias_keys[thread_] = 0.0f;
     for (int round = 0;; ++round) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "core/call.h"
+#include "cuda/hopper/dropout.h"
 #include "cuda/hopper/shapes.h"
 #include "cuda/hopper/tiles.h"
 
@@ -36,12 +37,6 @@ struct SoftcapArguments {
   float to_power = 0;  // 2·log2(e)/c in those units
   float near = 0;      // up to which |q·k| the softcap is (q·k)·(p0 + p1·u + p2·u²), in units of log 2
   float p0 = 0, p1 = 0, p2 = 0;
-};
-
-// Dropout's keys, two a round, and the least random number that keeps a weight.
-struct DropoutArguments {
-  std::uint32_t keys[20] = {};
-  std::uint32_t threshold = 0;
 };
 
 struct ForwardArguments {

@@ -153,8 +153,7 @@ class Results : protected Softmax<Element, S, kTerms, kStatistics> {
       x.factor = 1.0f / l;
     }
     x.largest_factor = x.factor;
-    if (kTerms == Terms::dropout || (kRich && a_.call.dropout > 0))
-      x.factor *= static_cast<float>(1.0 / (1.0 - a_.call.dropout));
+    if (kTerms == Terms::dropout || kRich) x.factor *= a_.dropout.factor;
     x.l = l;
     x.top = top;
     return x;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "cuda/hopper/dropout.cuh"
 #include "cuda/hopper/forward_terms.cuh"
 
 // From scores to weights, block by block, with the sums that results are made of.
@@ -133,21 +132,21 @@ class Softmax : protected Scores<Element, S, kTerms, kStatistics> {
     }
 #pragma unroll
     for (int g = 0; g < (S::keys + 63) / 64; ++g) {
+      DropoutKey keys[2][2];
 #pragma unroll
-      for (int c = 0; c < 2; ++c) {  // columns 8·c + column_ of 16, and the next
-        const int counter = 16 * (group + g) + 8 * c + column_;
-        DropoutKey keys[2][2];
+      for (int i = 0; i < 4; ++i) {
+        keys[i / 2][i % 2] = dropout_key(a, heads[i / 2], tile.entry, 8 * (group + g) + column_ + i % 2);
+      }
+      std::uint32_t words[4][4];
+      dropout_words(a, rows, keys, words);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) keys[i / 2][i % 2] = dropout_key(a, heads[i / 2], tile.entry, counter + i % 2);
-        std::uint32_t words[4][4];
-        dropout_words(a, rows, keys, words);
+      for (int i = 0; i < 4; ++i) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-#pragma unroll
-          for (int w = 0; w < (S::keys == 32 ? 2 : 4); ++w) {
-            float& y = s_[4 * (8 * g + 2 * w + c) + i];
-            y = (second_half ? words[i][(w + 2) & 3] : words[i][w]) >= a.threshold ? y : 0.0f;
-          }
+        for (int w = 0; w < (S::keys == 32 ? 2 : 4); ++w) {
+          const std::uint32_t word = second_half ? words[i][(w + 2) & 3] : words[i][w];
+          float* const y = s_ + 4 * (8 * g + 2 * w) + i;  // columns column_ + i % 2 of 16, and 8 further on
+          y[0] = word << 16 >= a.threshold ? y[0] : 0.0f;
+          y[4] = word >= a.threshold ? y[4] : 0.0f;
         }
       }
     }

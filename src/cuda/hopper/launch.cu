@@ -78,7 +78,7 @@ __global__ void join_chunks(const __grid_constant__ Call call, const __grid_cons
     }
     return;
   }
-  const float kept = call.dropout > 0 ? static_cast<float>(1.0 / (1.0 - call.dropout)) : 1.0f;
+  const float kept = static_cast<float>(Dropout(call.dropout, call.seed).factor);
   const float factor = masked ? 0.0f : kept / sum;
   for (int column = lane; column < call.d_v; column += 32) {
     float x = 0;
@@ -200,17 +200,6 @@ SoftcapArguments softcap_arguments(const Call& call) {
   return a;
 }
 
-DropoutArguments dropout_arguments(const Call& call) {
-  const Dropout dropout(call.dropout, call.seed);
-  DropoutArguments a;
-  a.threshold = static_cast<std::uint32_t>(dropout.threshold);
-  for (std::uint32_t round = 0; round < 10; ++round) {
-    a.keys[2 * round] = dropout.key[0] + round * 0x9E3779B9u;
-    a.keys[2 * round + 1] = dropout.key[1] + round * 0xBB67AE85u;
-  }
-  return a;
-}
-
 }  // namespace
 
 std::int64_t forward_workspace(const ForwardWork& w) {
@@ -249,7 +238,7 @@ const char* launch_forward(const ForwardWork& w, void* workspace, cudaStream_t s
   a.scale_log2 = static_cast<float>(call.scale * 1.4426950408889634);
   a.inverse_scale = static_cast<float>(1.0 / call.scale);
   if (call.softcap > 0) a.softcap = softcap_arguments(call);
-  if (call.dropout > 0) a.dropout = dropout_arguments(call);
+  if (call.dropout > 0) a.dropout = dropout_arguments(Dropout(call.dropout, call.seed));
   a.stores_tiles = w.stores_tiles;
   a.reports = call.lse || call.max_logit || call.max_weight || call.visible || call.entropy || call.logit_count ||
               call.logit_mean || call.logit_var;

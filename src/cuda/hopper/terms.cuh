@@ -1,8 +1,6 @@
 #pragma once
 
-#include <array>
-
-#include "core/dropout.h"
+#include "cuda/hopper/dropout.h"
 #include "cuda/hopper/gradient_rows.cuh"
 
 // Weights in the backward pass where scores need more than a mask by position: a softcap, a bias, a mask, ALiBi,
@@ -32,24 +30,27 @@ class TermWeights {
 
   template <class Put>
   KEEL_DEVICE void run(float (&s)[32], const float* lse_log2, const float* scale, const Put& put) const {
-    const int column = (threadIdx.x & 3) * 2;
+    const std::uint32_t dropped = f_.dropout > 0 ? dropped_pairs() : 0;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int key = pairs_.key + 8 * r;
       const Keys rows = rows_of(tile_, window_, key);
 #pragma unroll
       for (int j = 0; j < 16; ++j) {
-        const int in_block = j / 2 * 8 + column + (j & 1), row = pairs_.row + in_block, i = j / 2 * 4 + 2 * r + (j & 1);
+        const int in_block = row_in_block(j), row = pairs_.row + in_block, i = j / 2 * 4 + 2 * r + (j & 1);
         float slope = 1.0f;
         const float p = weigh_one(row >= rows.begin && row < rows.end, row, key, scale[in_block] * 1.4426950408889634f,
-                                  lse_log2[in_block], s[i], slope);
+                                  lse_log2[in_block], !(dropped >> (2 * j + r) & 1), s[i], slope);
         put(i, p, slope);
       }
     }
   }
 
  private:
-  KEEL_DEVICE float weigh_one(bool visible, int row, int key, float scale_log2, float lse_log2, float& s,
+  // The j-th of a thread's rows.
+  static KEEL_DEVICE int row_in_block(int j) { return j / 2 * 8 + static_cast<int>(threadIdx.x & 3) * 2 + (j & 1); }
+
+  KEEL_DEVICE float weigh_one(bool visible, int row, int key, float scale_log2, float lse_log2, bool kept, float& s,
                               float& slope) const {
     float x = s * scale_log2;
     if (f_.softcap > 0) {  // c·tanh(x/c) = c·(1 − 2u), whose slope is 4u·(1 − u), u = 1 / (1 + e^(2x/c))
@@ -69,7 +70,6 @@ class TermWeights {
     }
     if (f_.alibi) x = fmaf(-slope_, static_cast<float>(abs(row + tile_.diagonal - key)), x);
     const float p = ptx::exp2_fast(x - lse_log2);
-    const bool kept = !(f_.dropout > 0) || keeps(row, key);
     s = !visible ? 0.0f : kept ? p : 0.0f * p;  // a product: NaN stays NaN
     return !visible ? kHiddenMark : kept ? p : -p;
   }
@@ -83,16 +83,18 @@ class TermWeights {
     return static_cast<float>(static_cast<const Element*>(f_.bias.data)[at]);
   }
 
-  KEEL_DEVICE bool keeps(int row, int key) const {
+  // Bit 2·j + r: the weight of the j-th row and the r-th key.
+  KEEL_DEVICE std::uint32_t dropped_pairs() const {
     const Dropout dropout(f_.dropout, f_.seed);
-    const int j = tile_.k_position + key;
-    const auto words =
-        philox({static_cast<std::uint32_t>(16 * (j / 64) + j % 16), static_cast<std::uint32_t>(tile_.q_position + row),
-                static_cast<std::uint32_t>(pairs_.head), static_cast<std::uint32_t>(tile_.entry)},
-               dropout.key);
-    const int which = j / 16 % 4;
-    const std::uint32_t low = which & 1 ? words[1] : words[0], high = which & 1 ? words[3] : words[2];
-    return (which & 2 ? high : low) >= static_cast<std::uint32_t>(dropout.threshold);
+    std::uint32_t dropped = 0;
+#pragma unroll
+    for (int j = 0; j < 16; ++j) {
+      const DropoutPair bits = dropout_pair(dropout, tile_.entry, pairs_.head, tile_.q_position + pairs_.row + row_in_block(j),
+                                            tile_.k_position + pairs_.key);
+      dropped |= (bits.first < dropout.threshold ? 1u : 0u) << 2 * j;
+      dropped |= (bits.second < dropout.threshold ? 2u : 0u) << 2 * j;
+    }
+    return dropped;
   }
 
   const Call& f_;
