@@ -1,4 +1,4 @@
-// Random numbers, a few multiplications per weight, on top of all the work.
+// Random numbers, a few multiplications per weight, on top of the plain call.
 #include "bench/scenarios/scenarios.h"
 
 namespace keel::bench {

@@ -19,9 +19,9 @@ constexpr std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> count
   return counter;
 }
 
-// Which weights dropout keeps: a function of (seed, entry, head, query, key) alone. A weight is kept when its 16 random
-// bits are at least `threshold` and then multiplied by `factor`, so that the probability, rounded to a multiple of 2^-16,
-// is exactly that of both.
+// Which weights dropout keeps: a function of (seed, entry, head, query, key) alone. A weight is kept, and multiplied by
+// `factor`, if its 16 random bits are at least `threshold`. Both follow from the probability rounded to a multiple of
+// 2^-16, so that the mean is preserved exactly.
 //
 // Philox is most of what dropout costs. Seven rounds are the fewest that pass its authors' tests, and each counter
 // serves eight keys. Key j takes half (j/8) mod 2, the low one first, of word (j/16) mod 4 of the counter whose first

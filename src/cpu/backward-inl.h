@@ -182,7 +182,7 @@ class BackwardRunner : BackwardBlock<P> {
     const std::int64_t keys = block.end - block.begin;
     FindNeeded(rows, block);
     const auto prefetch = [&](std::int64_t x, std::int64_t tile_rows, Range needed, std::int64_t y) {
-      PrefetchDenseTerms(f_, h_, r + x, tile_rows, needed, block.begin, y);
+      if (dense_) PrefetchDenseTerms(f_, h_, r + x, tile_rows, needed, block.begin, y);
     };
     MultiplyPanels(QueriesTimesKeys(), rows, prefetch);  // pass 1
     if (call_.needs_ds()) {                              // pass 4: dp

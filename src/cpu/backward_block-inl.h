@@ -85,8 +85,7 @@ class BackwardBlock {
   }
 
   void FindKeys(std::int64_t r, std::int64_t rows) {
-    RowPlace place = PlaceOf(r);
-    for (std::int64_t x = 0; x < rows; ++x, ++place) scratch_.keys[x] = VisibleKeys(f_, h_, place.g, place.i);
+    FindVisible(f_, h_, PlaceOf(r), rows, scratch_.keys);
   }
 
   // What these rows see of a block of keys.
@@ -99,7 +98,7 @@ class BackwardBlock {
     if (h_.tiles) PrefetchTiles(h_, PlaceOf(r), rows, block);
   }
 
-  // The rows for which a block mask lists any of the keys: all without one.
+  // From the first to the last row for which a block mask lists any of the keys: all without one.
   Range RowsThatList(Range block) const {
     const Range all = {0, rows_};
     return h_.tiles ? HWY_NAMESPACE::RowsThatList(h_, all, f_.group, block) : all;
@@ -202,8 +201,9 @@ class BackwardBlock {
         if (needed.end <= y || needed.begin >= y + width) continue;
         const std::int64_t tile_rows = std::min<std::int64_t>(P::kRowTile, rows - r);
         before(r, tile_rows, needed, y);
-        // Of the tile's first and last panel only the vectors that hold a key.
-        const std::int64_t begin = std::max(needed.begin, y) / P::ColumnGranule() * P::ColumnGranule();
+        // Of the tile's first and last panel only the vectors that hold a key. The rest is undefined, NaN included: what
+        // a row does not see becomes 0 by selection, never by a product.
+        const std::int64_t begin = RoundDown(std::max(needed.begin, y), P::ColumnGranule());
         const ProductOf<P> tile = {.rows = static_cast<int>(tile_rows),
                                    .a = x.a + r * x.lda,
                                    .lda = x.lda,

@@ -48,7 +48,11 @@ class KeyGradients {
       const std::int64_t columns = P::PaddedKeys(keys), ld = ld_;
       T* const end = sums_ + d_ * ld;
       for (T* row = sums_; row < end; row += ld) {
-        for (std::int64_t y = 0; y < columns; y += lanes) hn::Store(hn::Zero(d), d, row + y);
+        // Two at a time: the compiler would make a call of memset for each row out of one, slow where keys are few.
+        for (std::int64_t y = 0; y < columns; y += 2 * lanes) {
+          hn::Store(hn::Zero(d), d, row + y);
+          hn::Store(hn::Zero(d), d, row + y + lanes);
+        }
       }
     } else {
       std::fill_n(sums_, P::TiledRows(keys) * ld_, T{0});

@@ -81,6 +81,17 @@ HWY_INLINE hn::Vec<D> OddOfWords(D d, hn::Vec<D> words) {
   return hn::BitCast(d, hn::And(hn::BitCast(du, words), hn::Set(du, 0xFFFF0000u)));
 }
 
+// Floats rounded to bf16, in the upper halves of words: to nearest, ties to even, by adding 0x7FFF plus the lowest bit
+// that stays. NaN becomes the quiet one.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> RoundedWords(D, V x) {
+  const hn::RebindToUnsigned<D> du;
+  const auto bits = hn::BitCast(du, x);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFFu)));
+  return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(x)), hn::Set(du, 0x7FC00000u), rounded);
+}
+
 template <class D, class S, class V = hn::Vec<D>>
 HWY_INLINE void StoreAs(D d, V x, S* to) {
   using T = hn::TFromD<D>;
@@ -90,21 +101,30 @@ HWY_INLINE void StoreAs(D d, V x, S* to) {
     const hn::Rebind<hwy::float16_t, D> d16;
     hn::StoreU(hn::DemoteTo(d16, x), d16, reinterpret_cast<hwy::float16_t*>(to));
   } else if constexpr (std::is_same_v<S, BFloat16> && sizeof(T) == 4) {
-    // Nearest, ties to even: add 0x7FFF plus the lowest bit that stays. NaN becomes the quiet one.
-    const hn::RebindToUnsigned<D> du;
     const hn::RebindToSigned<D> di;
     const hn::Rebind<std::uint16_t, D> du16;
-    const auto bits = hn::BitCast(du, x);
-    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
-    const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFFu))));
-    const auto nan = hn::RebindMask(du, hn::IsNaN(x));
-    const auto kept = hn::IfThenElse(nan, hn::Set(du, 0x7FC0u), rounded);
-    hn::StoreU(hn::DemoteTo(du16, hn::BitCast(di, kept)), du16, reinterpret_cast<std::uint16_t*>(to));
+    const auto halves = hn::BitCast(di, hn::ShiftRight<16>(RoundedWords(d, x)));
+    hn::StoreU(hn::DemoteTo(du16, halves), du16, reinterpret_cast<std::uint16_t*>(to));
   } else {
     HWY_ALIGN T lanes[HWY_MAX_BYTES / sizeof(T)];
     hn::Store(x, d, lanes);
     for (std::size_t i = 0; i < hn::Lanes(d); ++i) to[i] = FromScalar<T, S>(lanes[i]);
   }
+}
+
+// Two successive vectors: bf16 of both are packed at once.
+template <class D, class S, class V = hn::Vec<D>>
+HWY_INLINE void StoreTwoAs(D d, V first, V second, S* to) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (std::is_same_v<S, BFloat16> && sizeof(hn::TFromD<D>) == 4) {
+    const hn::Repartition<std::uint16_t, D> du16;
+    const auto low = hn::BitCast(du16, RoundedWords(d, first)), high = hn::BitCast(du16, RoundedWords(d, second));
+    hn::StoreU(hn::ConcatOdd(du16, high, low), du16, reinterpret_cast<std::uint16_t*>(to));
+    return;
+  }
+#endif
+  StoreAs(d, first, to);
+  StoreAs(d, second, to + hn::Lanes(d));
 }
 
 // Calls f with a null pointer of the element type of a floating dtype.

@@ -57,7 +57,8 @@ template <class T>
 constexpr double kLowestExponent = sizeof(T) == 4 ? -127 : -1023;
 
 // 2^x for x ≤ 0. Exactly 0 from one below the exponent of the smallest normal number downwards, −inf included, so that
-// what a mask hides has no weight; NaN stays NaN.
+// what a mask hides has no weight; f32 on AVX-512 goes on through the denormal numbers, unless they are flushed. NaN
+// stays NaN.
 //
 // Adding 1.5·2^(mantissa bits) leaves round(x) in the low bits of the sum; shifted into the exponent field they
 // multiply the polynomial by 2^round(x). The clamp keeps that field from going below 0.
@@ -88,7 +89,7 @@ HWY_INLINE V Exp2(D d, V x) {
   return hn::BitCast(d, hn::Add(hn::BitCast(du, Exp2Fraction(d, f)), exponent));
 }
 
-// To exist while weights are computed: AVX-512's 2^x goes below the smallest normal number.
+// To exist while weights are computed, where denormal results are slow: AVX-512's 2^x has them.
 #if HWY_TARGET == HWY_AVX3
 using NormalWeights = FlushToZero;
 #else

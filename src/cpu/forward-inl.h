@@ -59,6 +59,7 @@ class ForwardTaskRunner {
         dropout_(call.dropout, call.seed) {}
 
   void Run() {
+    scores_.PrefetchBlock(all_keys_.begin);
     scores_.LoadQueries();
     const Tiles& tiles = call_.tiles;
     const std::int64_t only = all_keys_.begin / tiles.key_block * tiles.key_block;
@@ -107,6 +108,7 @@ class ForwardTaskRunner {
   void TakeBlock(Range block, std::int64_t first, const States<T>& states) {
     std::fill_n(scratch_.packed, scratch_.panels, std::uint8_t{0});
     const Range rows = scores_.Begin(block, finishing_);
+    scores_.PrefetchBlock(block.end);
     if (rows.empty()) return;
     typename P::Queue queue;
     ValueSums<P> values(call_, task_, scratch_, {block, first, states, finishing_}, queue);

@@ -51,6 +51,30 @@ HWY_INLINE Range VisibleKeys(const Call& call, const ForwardHead& head, std::int
   return range.empty() ? Range{0, 0} : range;
 }
 
+// VisibleKeys() of rows [0, rows), counted from `place`, without a branch per row where it can be done; returns what
+// lies from the first to the last key that any of them sees, {0, 0} if there are none.
+HWY_INLINE Range FindVisible(const Call& call, const ForwardHead& head, RowPlace place, std::int64_t rows,
+                             Range* HWY_RESTRICT keys) {
+  Range all = {INT64_MAX, 0};
+  const auto put = [&](std::int64_t r, Range range) {
+    const bool empty = range.empty();
+    keys[r] = {empty ? 0 : range.begin, empty ? 0 : range.end};
+    all = {std::min(all.begin, empty ? INT64_MAX : range.begin), std::max(all.end, keys[r].end)};
+  };
+  if (head.tiles) {
+    for (std::int64_t r = 0; r < rows; ++r, ++place) put(r, VisibleKeys(call, head, place.g, place.i));
+  } else {
+    constexpr std::int64_t kFar = std::int64_t{1} << 62;  // sizes and positions are below 2^61, so nothing overflows
+    const std::int64_t left = std::min(call.sequences.window_left, kFar), least = head.k_begin;
+    const std::int64_t right = std::min(call.sequences.window_right, kFar), most = std::min(head.k_end, head.k_len);
+    for (std::int64_t r = 0; r < rows; ++r, ++place) {
+      const std::int64_t at = place.i + head.diagonal;
+      put(r, {std::max(at - left, least), place.i < head.q_len ? std::min(at + right + 1, most) : 0});
+    }
+  }
+  return all.empty() ? Range{0, 0} : all;
+}
+
 // Whether every row that is not padding has the same VisibleKeys(): those of the head.
 HWY_INLINE bool SeesAllKeys(const Call& call, const ForwardHead& head) {
   return call.sequences.window_left == INT64_MAX && call.sequences.window_right == INT64_MAX && !head.tiles;
@@ -113,8 +137,8 @@ struct DenseScratch {
 // from `y` on is computed: rows are far apart, and each would begin with a wait for memory. A prefetch may be dropped
 // if the page is not in the TLB, so one byte per row is actually read, for all rows together. `needed` and `y` count
 // from key `first` on.
-HWY_INLINE void PrefetchDenseTerms(const Call& call, const ForwardHead& head, std::int64_t r, std::int64_t rows,
-                                   Range needed, std::int64_t first, std::int64_t y) {
+HWY_NOINLINE inline void PrefetchDenseTerms(const Call& call, const ForwardHead& head, std::int64_t r, std::int64_t rows,
+                                          Range needed, std::int64_t first, std::int64_t y) {
   constexpr std::int64_t kStep = 64, kLine = 64;
   const bool begins = y <= needed.begin;
   if (!begins && y % kStep != 0) return;

@@ -26,9 +26,10 @@ struct Range {
   bool empty() const { return begin >= end; }
 };
 
-// Which query of which head of the group a row is: row = i·group + g. Consecutive rows need no division.
+// Which query of which head of the group a row is: row = i·group + g. Consecutive rows need no division, and neither do
+// those of a single head: it takes as long as the mask of a short row.
 struct RowPlace {
-  RowPlace(std::int64_t row, std::int64_t of) : i(row / of), g(row % of), group(of) {}
+  RowPlace(std::int64_t row, std::int64_t of) : i(of == 1 ? row : row / of), g(of == 1 ? 0 : row % of), group(of) {}
   void operator++() {
     if (++g == group) g = 0, ++i;
   }
@@ -70,7 +71,13 @@ HWY_INLINE void StoreRow(S* to, std::int64_t stride, std::int64_t n, T factor, c
   const auto times = hn::Set(d, factor);
   std::int64_t c = 0;
   if (stride == 1) {
-    c = ForVectors(d, n, [&](std::int64_t x) { StoreAs(d, hn::Mul(hn::LoadU(d, from + x), times), to + x); });
+    const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+    const auto load = [&](std::int64_t x) { return hn::Mul(hn::LoadU(d, from + x), times); };
+    for (; c + 4 * lanes <= n; c += 4 * lanes) {
+      StoreTwoAs(d, load(c), load(c + lanes), to + c);
+      StoreTwoAs(d, load(c + 2 * lanes), load(c + 3 * lanes), to + c + 2 * lanes);
+    }
+    for (; c + lanes <= n; c += lanes) StoreAs(d, load(c), to + c);
   }
   for (; c < n; ++c) to[c * stride] = FromScalar<T, S>(from[c] * factor);
 }

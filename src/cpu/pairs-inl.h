@@ -33,8 +33,7 @@ struct SoftwareRounding {
   // Two vectors, one behind the other.
   template <class D, class V = hn::Vec<D>>
   static HWY_INLINE void Store(D d, V first, V second, BFloat16* to) {
-    StoreAs(d, first, to);
-    StoreAs(d, second, to + hn::Lanes(d));
+    StoreTwoAs(d, first, second, to);
   }
   // Lane by lane a pair.
   template <class D, class V = hn::Vec<D>>

@@ -80,9 +80,11 @@ struct FmaProducts {
   static HWY_INLINE void Multiply(const Product<T>& product, std::ptrdiff_t columns) {
     MultiplyColumns<kInto>(product, columns);
   }
-  // The same for columns of one panel of kᵀ, which a tile is as wide as.
+  // The same for columns of one panel of kᵀ, which a tile is as wide as. The width is a constant, so that the compiler
+  // makes a copy of the tile for it, whose loads need no register for their addresses (1 % of the time).
   template <Into kInto>
-  static HWY_INLINE void MultiplyPanel(const Product<T>& product, std::ptrdiff_t columns) {
+  static HWY_INLINE void MultiplyPanel(Product<T> product, std::ptrdiff_t columns) {
+    product.layout = {PanelKeys()};
     MultiplyMatrices<kInto, false>(product, columns / ColumnGranule());
   }
   // Calls f(c, width) for some columns after the other: those of B that stay in the first-level cache for all rows.

@@ -1,11 +1,17 @@
 #pragma once
 
-#include <hwy/base.h>
-
 #include <cstdint>
 
 namespace keel::cpu {
 
-constexpr std::int64_t RoundUp(std::int64_t n, std::int64_t multiple) { return hwy::DivCeil(n, multiple) * multiple; }
+// Of numbers that are not negative: without a sign, a division by a constant power of two is a shift or a mask alone.
+constexpr std::int64_t RoundUp(std::int64_t n, std::int64_t multiple) {
+  const auto of = static_cast<std::uint64_t>(multiple);
+  return static_cast<std::int64_t>((static_cast<std::uint64_t>(n) + of - 1) / of * of);
+}
+constexpr std::int64_t RoundDown(std::int64_t n, std::int64_t multiple) {
+  const auto of = static_cast<std::uint64_t>(multiple);
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(n) / of * of);
+}
 
 }  // namespace keel::cpu

@@ -42,32 +42,34 @@ class ScoreRows {
         dense_(HasDenseTerms(call, head)),
         alike_(SeesAllKeys(call, head) && PlaceOf(rows - 1).i < head.q_len),
         seen_(head.tiles ? scratch.seen : scratch.keys) {
-    RowPlace place = PlaceOf(0);
+    const RowPlace place = PlaceOf(0);
     if (alike_) {
       all_keys_ = VisibleKeys(call, head, place.g, place.i);
       std::fill_n(scratch_.keys, rows_, all_keys_);
-      return;
+    } else {
+      all_keys_ = FindVisible(call, head, place, rows_, scratch_.keys);
     }
-    Range all = {INT64_MAX, 0};
-    for (std::int64_t r = 0; r < rows_; ++r, ++place) {
-      const Range keys = VisibleKeys(call_, head_, place.g, place.i);
-      scratch_.keys[r] = keys;
-      if (!keys.empty()) all = {std::min(all.begin, keys.begin), std::max(all.end, keys.end)};
-    }
-    all_keys_ = all.empty() ? Range{0, 0} : all;
   }
 
-  // Goes over to a block of keys. Returns the strips, as a range of rows, for which a block mask lists any of it, or
-  // `all` of them: the others see none of it, and may not be asked for.
+  // Moves on to a block of keys. Returns the range of rows, in whole strips, for which a block mask lists any of it; with
+  // `all`, every row. What the others see is not found, so StripOf() must not be called for them.
   Range Begin(Range block, bool all = false) const {
     const Range whole = {0, rows_};
     if (!head_.tiles) return whole;
     const Range listed = all ? whole : Listed(block);
-    const Range rows = {listed.begin / P::kStripRows * P::kStripRows, std::min(RoundUp(listed.end, P::kStripRows), rows_)};
+    const Range rows = {RoundDown(listed.begin, P::kStripRows), std::min(RoundUp(listed.end, P::kStripRows), rows_)};
     const std::int64_t r = rows.begin;
     FindSeen(head_, PlaceOf(r), rows.end - r, block, scratch_.keys + r, scratch_.seen + r, scratch_.holes + r);
-    PrefetchBlock(block.end);
     return rows;
+  }
+
+  // Prefetches what Begin() will read of the block that `key` is in.
+  void PrefetchBlock(std::int64_t key) const {
+    if (!head_.tiles) return;
+    const Range block = Clip({key, RoundUp(key + 1, call_.tiles.key_block)}, all_keys_);
+    if (block.empty()) return;
+    const Range rows = Listed(block);
+    PrefetchTiles(head_, PlaceOf(rows.begin), rows.end - rows.begin, block);
   }
 
   // From the first to the last key that any of the rows sees.
@@ -77,7 +79,6 @@ class ScoreRows {
 
   // The queries, and scale·log₂e.
   void LoadQueries() const {
-    if (head_.tiles) PrefetchBlock(all_keys_.begin);
     WithType<T>(call_.dtype, [&](auto* type) {
       const auto* const q = static_cast<decltype(type)>(head_.q.data);
       RowPlace place = PlaceOf(0);
@@ -128,12 +129,13 @@ class ScoreRows {
     }
     for (; panel < panels.end; ++panel) {
       const Operand* const packed = PackedPanel(panel, first);
-      PrefetchDenseTerms(call_, head_, row_begin_ + r, rows, needed, first, panel * width);
-      // Of a tile's first and last panel only the vectors that hold a key; masks hide the rest of s there.
-      for (std::int64_t x = 0; x < rows; x += P::kRowTile) {
-        const Range seen = Clip(tile[x / P::kRowTile], {panel * width, (panel + 1) * width});
+      if (dense_) PrefetchDenseTerms(call_, head_, row_begin_ + r, rows, needed, first, panel * width);
+      // Of a tile's first and last panel only the vectors that hold a key. The rest of s there is undefined: pass 2
+      // puts something in its place, whatever it is.
+      for (std::int64_t x = 0, t = 0; x < rows; x += P::kRowTile, ++t) {
+        const Range seen = Clip(tile[t], {panel * width, (panel + 1) * width});
         if (seen.empty()) continue;
-        const std::int64_t begin = seen.begin / P::ColumnGranule() * P::ColumnGranule();
+        const std::int64_t begin = RoundDown(seen.begin, P::ColumnGranule());
         const ProductOf<P> scores = {.rows = static_cast<int>(std::min<std::int64_t>(P::kRowTile, rows - x)),
                                      .a = scratch_.q + (r + x) * scratch_.ldq,
                                      .lda = scratch_.ldq,
@@ -237,14 +239,6 @@ class ScoreRows {
   Range Listed(Range block) const {
     const Range rows = RowsThatList(head_, {row_begin_, row_begin_ + rows_}, call_.group, block);
     return rows.empty() ? Range{0, 0} : Range{rows.begin - row_begin_, rows.end - row_begin_};
-  }
-
-  // Prefetches what Begin() will read of the block that `key` is in.
-  void PrefetchBlock(std::int64_t key) const {
-    const Range block = Clip({key, RoundUp(key + 1, call_.tiles.key_block)}, all_keys_);
-    if (block.empty()) return;
-    const Range rows = Listed(block);
-    PrefetchTiles(head_, PlaceOf(rows.begin), rows.end - rows.begin, block);
   }
 
   // A panel of the block that begins with key `first`, packed when it is needed first.

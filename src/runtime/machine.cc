@@ -97,10 +97,11 @@ bool may_use_tiles() {
 #endif
 }
 
+bool is_amd() { return cpuid(0, 0).b == 0x68747541; }  // "Auth"enticAMD
+
 // AMD multiplies pairs of bf16 as fast as it multiplies floats, so twice as many of them (Zen 4); Intel takes four
 // times as long (Sapphire Rapids: half the rate of FMAs). Not measured at run time, as results must not depend on
 // chance.
-bool is_amd() { return cpuid(0, 0).b == 0x68747541; }  // "Auth"enticAMD
 bool multiplies_pairs_fast() { return is_amd(); }
 
 // Unscaled rows at d = 256, many of whose weights are denormal: 0.49 × the speed of scaled ones on a Sapphire Rapids

@@ -24,6 +24,15 @@ TEST(GpuRows, TheGridHasAsManyTokensInEveryRow) {
   EXPECT_EQ(groups, (std::set<std::string>{"forward", "backward", "statistics", "options", "decode"}));
 }
 
+TEST(GpuRows, EveryTermIsMeasuredInBothPassesWhereBothAreRequested) {
+  std::set<Term> terms[2];
+  for (const GpuRow& row : gpu_rows(DType::bf16, true, false)) {
+    if (row.subject.term != Term::none) terms[row.subject.backward].insert(row.subject.term);
+  }
+  EXPECT_EQ(terms[0].size(), 5u);
+  EXPECT_EQ(terms[1], terms[0]);
+}
+
 TEST(GpuRows, WhatIsRelativeHasAPlainCallBesideIt) {
   for (const GpuRow& row : gpu_rows(DType::bf16, false, false)) {
     EXPECT_FALSE(row.subject.backward);

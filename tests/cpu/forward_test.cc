@@ -242,7 +242,8 @@ TEST_P(Forward, TheLowestFloatAsABiasLeavesTheStatisticsOfAMask) {
   }
 }
 
-// e^-90 is below the smallest normal float. Where such a number would take long, it must be 0; else it may be.
+// e^-90 is below the smallest normal float. Where such a number would take long, it must be 0. Elsewhere AVX-512 keeps
+// it; other targets do not have such numbers.
 TEST_P(Forward, WeightsThatWouldTakeLongAreZero) {
   std::vector<float> q = {1}, k = {0, -90}, v = {0, 1e38f}, out(1);
   const auto tensor = [](std::vector<float>& x) { return view(x.data(), {1, 1, std::ssize(x), 1}); };
@@ -251,7 +252,7 @@ TEST_P(Forward, WeightsThatWouldTakeLongAreZero) {
     with.slow_denormals = slow;
     const Problem problem = make_problem(tensor(q), tensor(k), tensor(v), tensor(out), {.scale = 1.0}, {});
     make_plan(problem, backends(), {.resources = {.machine = &with}, .forced = {.target = target()}}).execute();
-    if (slow || out[0] == 0) {
+    if (slow || target() != HWY_AVX3) {
       EXPECT_EQ(out[0], 0.0f);
     } else {
       EXPECT_NEAR(out[0], std::exp(-90.0) * 1e38, 1e-5);

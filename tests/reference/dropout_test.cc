@@ -49,7 +49,7 @@ TEST(DropoutNumbers, DifferBetweenTheKeysOfARow) {
 }
 
 TEST(DropoutNumbers, DropTheRequestedShare) {
-  for (const double probability : {0.0, 0.01, 0.1, 0.5, 0.9, 0.999, 1.0}) {
+  for (const double probability : {0.0, 0x1p-18, 0.01, 0.1, 0.5, 0.9, 0.999, 1 - 0x1p-18, 1.0}) {
     const Dropout dropout(probability, 1);
     const double rounded = std::round(probability * 0x1p16) * 0x1p-16;
     constexpr int kCount = 200'000;
