@@ -179,7 +179,7 @@ class BackwardRunner : BackwardBlock<P> {
 
   // All passes of a block of rows and a block of keys, except dq.
   void TakeBlock(std::int64_t r, std::int64_t rows, Range block) {
-    const std::int64_t keys = block.end - block.begin;
+    const std::int64_t keys = block.end - block.begin, padded = P::PaddedKeys(keys);
     FindNeeded(rows, block);
     const auto prefetch = [&](std::int64_t x, std::int64_t tile_rows, Range needed, std::int64_t y) {
       if (dense_) PrefetchDenseTerms(f_, h_, r + x, tile_rows, needed, block.begin, y);
@@ -196,12 +196,9 @@ class BackwardRunner : BackwardBlock<P> {
       std::int64_t visible = 0;
       if (!computed.empty()) visible = TakeRow(memory_.numbers[r + x], BlockOf(x, place, block, computed), s, t);
       masked_ = masked_ || visible < keys;
-      const std::int64_t end = P::PaddedKeys(keys);
-      std::fill(s, s + computed.begin, T{0});
-      if (computed.end < end) std::fill(s + computed.end, s + end, T{0});
-      if (call_.needs_ds()) {
-        std::fill(t, t + computed.begin, T{0});
-        if (computed.end < end) std::fill(t + computed.end, t + end, T{0});
+      if (computed.begin > 0 || computed.end < padded) {
+        ZeroOutside(computed, padded, s);
+        if (call_.needs_ds()) ZeroOutside(computed, padded, t);
       }
       if constexpr (P::kPairs) {
         if (x % 2 == 1) RoundRows(x - 1, rows, keys);
@@ -213,6 +210,11 @@ class BackwardRunner : BackwardBlock<P> {
     FindRows(rows, block);
     if (call_.dv) AddToKeys(r, rows, block, Values(rows), dv_);  // pass 4
     if (call_.dk) AddToKeys(r, rows, block, Keys(rows), dk_);    // pass 1'
+  }
+
+  static HWY_NOINLINE void ZeroOutside(Range computed, std::int64_t padded, T* row) {
+    std::fill(row, row + computed.begin, T{0});
+    if (computed.end < padded) std::fill(row + computed.end, row + padded, T{0});
   }
 
   // Passes 2 and 3 of one row and back: s becomes what multiplies do in dv, t = dp becomes ds. Returns how many keys of

@@ -129,13 +129,13 @@ class BackwardBlock {
 
   // The queries, and scale·log₂e. Rows that see nothing become 0: their values must not meet a weight of 0.
   void LoadQueries(std::int64_t r, std::int64_t rows) {
-    const std::int64_t ld = scratch_.ldq;
+    const std::int64_t ld = scratch_.ldq, steps = P::Steps(f_.d_k), filled = Filled(f_.d_k);
     RowPlace place = PlaceOf(r);
     for (std::int64_t x = 0; x < rows; ++x, ++place) {
       Operand* const to = scratch_.q + x * ld;
       const bool masked = scratch_.keys[x].empty() || memory_.numbers[r + x].top == static_cast<T>(-INFINITY);
       scratch_.scale[x] = masked ? T{0} : static_cast<T>(ScaleOf(f_, h_, place.g, place.i) * kLog2E);
-      std::fill(to + (masked ? 0 : P::Steps(f_.d_k)), to + Filled(f_.d_k), Operand{});
+      if (masked || steps < filled) std::fill(to + (masked ? 0 : steps), to + filled, Operand{});
       if (masked) continue;
       WithType<T>(f_.dtype, [&](auto* type) {
         P::LoadQuery(static_cast<decltype(type)>(h_.q.data) + place.g * h_.q.head_stride + place.i * h_.q.row_stride,
@@ -233,12 +233,12 @@ class BackwardBlock {
   }
 
   void LoadGradients(std::int64_t r, std::int64_t rows) {
-    const std::int64_t ld = scratch_.ldo;
+    const std::int64_t ld = scratch_.ldo, steps = P::Steps(f_.d_v), filled = Filled(f_.d_v);
     RowPlace place = PlaceOf(r);
     for (std::int64_t x = 0; x < rows; ++x, ++place) {
       Operand* const to = scratch_.dout + x * ld;
       const bool masked = memory_.numbers[r + x].top == static_cast<T>(-INFINITY);
-      std::fill(to + (masked ? 0 : P::Steps(f_.d_v)), to + Filled(f_.d_v), Operand{});
+      if (masked || steps < filled) std::fill(to + (masked ? 0 : steps), to + filled, Operand{});
       if (masked) continue;
       WithType<T>(call_.dout.dtype, [&](auto* type) {
         P::LoadQuery(static_cast<decltype(type)>(head_.dout.data) + place.g * head_.dout.head_stride +

@@ -48,8 +48,7 @@ class KeyGradients {
       const std::int64_t columns = P::PaddedKeys(keys), ld = ld_;
       T* const end = sums_ + d_ * ld;
       for (T* row = sums_; row < end; row += ld) {
-        // Two at a time: the compiler would make a call of memset for each row out of one, slow where keys are few.
-        for (std::int64_t y = 0; y < columns; y += 2 * lanes) {
+        for (std::int64_t y = 0; y < columns; y += 2 * lanes) {  // PaddedKeys() are as many
           hn::Store(hn::Zero(d), d, row + y);
           hn::Store(hn::Zero(d), d, row + y + lanes);
         }
