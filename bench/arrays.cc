@@ -153,6 +153,13 @@ Call::Call(const Case& c, const Arrays& arrays)
   options_.threads = c.threads;
   options_.dropout = c.dropout;
   if (c.mask) options_.mask = arrays.mask(c);
+  const std::array<std::int64_t, 2> table = {c.q_heads, 2 * c.distances + 1};
+  if (c.distances > 0) {
+    table_ = Buffer(table[0] * table[1] * 4);
+    std::mt19937_64 random(1);
+    fill_normal(table_, DType::f32, random);
+    options_.relative_bias = {table_.data(), DType::f32, table, contiguous_strides(table)};
+  }
   if (c.documents > 0) {
     documents_ = std::make_unique<Documents>(c.documents, c.n_q, c.ragged);
     if (c.as_mask) {
@@ -173,6 +180,10 @@ Call::Call(const Case& c, const Arrays& arrays)
     attention(q_, k_, v_, out_, options_, outputs);
     inputs_ = {.q = q_, .k = k_, .v = v_, .out = out_, .lse = outputs.lse, .dout = arrays.dout(c)};
     gradients_ = arrays.gradients(c);
+    if (c.distances > 0) {
+      dtable_ = Buffer(table_.bytes());
+      gradients_.drelative_bias = {dtable_.data(), DType::f32, table, contiguous_strides(table)};
+    }
     if (c.jvp || c.twice) tangents_ = arrays.tangents(c), moved_ = arrays.moved(c);
   }
   const DType sums = accumulation_dtype(c.dtype);

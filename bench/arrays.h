@@ -74,6 +74,7 @@ class Call {
   std::array<Partial, 2> parts_;
   TensorView q_, k_, v_;
   MutableTensorView out_;
+  Buffer table_, dtable_;     // the bias by distance, and its gradient
   Buffer own_out_, own_lse_;  // a backward pass has its own forward result, not shared with other cases
   BackwardInputs inputs_;
   Gradients gradients_;

@@ -16,6 +16,7 @@ std::string text_of(const Case& c) {
   if (c.window.left != Window::kUnbounded) text += fmt::format(" window {}", c.window.left + 1);
   if (c.dropout > 0) text += fmt::format(" dropout {}", c.dropout);
   if (c.mask) text += " mask";
+  if (c.distances > 0) text += fmt::format(" bias by distance up to {}", c.distances);
   if (c.documents > 0) {
     text += fmt::format(" {}{} documents{}", c.documents, c.ragged ? " ragged" : "", c.as_mask ? " by mask" : "");
   }

@@ -27,6 +27,7 @@ struct Case {
   Window window = {};
   double dropout = 0.0;
   bool mask = false;           // a boolean mask (1, 1, n_q, n_k) with a scattered eighth of the keys hidden
+  std::int64_t distances = 0;  // a bias by distance, from a table up to this one; with its gradient. 0: none
   std::int64_t documents = 0;  // so many side by side, each seeing its own up to the diagonal; 0: no documents
   bool ragged = false;         // of different lengths
   bool as_mask = false;        // by a block mask, else as a packed batch

@@ -12,7 +12,7 @@ constexpr Scenario kScenarios[] = {
     {"threads", "two threads against one", thread_rows},
     {"decode", "one query over a long cache, as a share of the read bandwidth", decode_rows},
     {"statistics", "what reporting about the softmax costs", statistics_rows},
-    {"mask", "what a dense mask costs, and what a window saves", mask_rows},
+    {"mask", "what a dense mask and a bias by distance cost, and what a window saves", mask_rows},
     {"dropout", "what dropping weights costs, in both passes", dropout_rows},
     {"documents", "a block mask of documents against the packed batch of them", document_rows},
     {"small", "the time of a call with almost nothing to do", small_rows},
