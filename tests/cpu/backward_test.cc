@@ -66,7 +66,7 @@ TEST_P(Backward, MatchesCentralDifferences) {
     };
     conformance::Check(instance, forward)
         .all({read_rows(memory.dq), read_rows(memory.dk), read_rows(memory.dv), read_rows(memory.dbias),
-              read_rows(memory.dscale), read_rows(memory.dsinks)});
+              read_rows(memory.dscale), read_rows(memory.dsinks), read_rows(memory.drelative)});
     ++problems;
   }
   EXPECT_GE(problems, 40);
