@@ -45,13 +45,10 @@ class KeyGradients {
     if constexpr (P::kPairs) {
       const hn::ScalableTag<T> d;
       const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-      const std::int64_t columns = P::PaddedKeys(keys), ld = ld_;
+      const std::int64_t columns = RoundUp(keys, scratch_.granule), ld = ld_;  // what AddPairs() adds to
       T* const end = sums_ + d_ * ld;
-      for (T* row = sums_; row < end; row += ld) {
-        for (std::int64_t y = 0; y < columns; y += 2 * lanes) {  // PaddedKeys() are as many
-          hn::Store(hn::Zero(d), d, row + y);
-          hn::Store(hn::Zero(d), d, row + y + lanes);
-        }
+      for (std::int64_t y = 0; y < columns; y += lanes) {
+        for (T* row = sums_; row < end; row += ld) hn::Store(hn::Zero(d), d, row + y);
       }
     } else {
       std::fill_n(sums_, P::TiledRows(keys) * ld_, T{0});

@@ -95,14 +95,24 @@ HWY_NOINLINE inline void PackPairPanel(const Rows& k, std::int64_t j, std::int64
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
   constexpr std::int64_t kColumns = 2 * kHalfRows;
   const hn::ScalableTag<float> d;
+  BFloat16 tile[kVectorRows * kColumns] = {};  // for what is not whole: rows that are not there stay 0
   for (std::int64_t x = 0; x < keys; x += kVectorRows) {
+    const std::int64_t rows = std::min<std::int64_t>(kVectorRows, keys - x);
+    if (x > 0) std::fill(tile + rows * kColumns, std::end(tile), BFloat16{});
     for (std::int64_t c = 0; c < 2 * steps; c += kColumns) {
       FloatVector columns[kHalfRows];
-      if (k.column_stride == 1 && x + kVectorRows <= keys && c + kColumns <= d_k) {
+      const bool side_by_side = k.column_stride == 1 && c + kColumns <= d_k;
+      if (side_by_side && rows == kVectorRows) {
         LoadColumns(source + x * stride + c, stride, columns);
       } else {
-        BFloat16 tile[kVectorRows * kColumns];
-        for (std::int64_t i = 0; i < kVectorRows * kColumns; ++i) tile[i] = element(x + i / kColumns, c + i % kColumns);
+        for (std::int64_t i = 0; i < rows; ++i) {
+          BFloat16* const to = tile + i * kColumns;
+          if (side_by_side) {
+            std::copy_n(source + (x + i) * stride + c, kColumns, to);
+          } else {
+            for (std::int64_t y = 0; y < kColumns; ++y) to[y] = element(x + i, c + y);
+          }
+        }
         LoadColumns(static_cast<const BFloat16*>(tile), kColumns, columns);
       }
       for (std::int64_t i = 0; i < kHalfRows && c / 2 + i < steps; ++i) {
@@ -188,15 +198,21 @@ HWY_NOINLINE inline bool PackPairValues(const Rows& v, Range block, std::int64_t
 // 0.
 HWY_NOINLINE inline void TransposePairs(const Pair* from, std::int64_t ld, std::int64_t rows, std::int64_t columns,
                                         std::int64_t steps, Pair* HWY_RESTRICT to, std::int64_t ldt) {
-  const auto half = [&](std::int64_t x, std::int64_t c) { return HalfOf(from[x * ld + c / 2], c); };
-  std::int64_t done = 0;
 #if HWY_TARGET == HWY_AVX3
-  done = rows / kVectorRows * kVectorRows;
-  const std::int64_t wide = RoundUp(columns, 2 * kHalfRows);
-  for (std::int64_t x = 0; x < done; x += kVectorRows) {
-    for (std::int64_t c = 0; c < wide; c += 2 * kHalfRows) {
+  constexpr std::int64_t kColumns = 2 * kHalfRows;
+  BFloat16 tile[kVectorRows * kColumns] = {};  // for the last rows: those that are not there stay 0
+  for (std::int64_t x = 0; x < 2 * steps; x += kVectorRows) {
+    const std::int64_t there = std::clamp<std::int64_t>(rows - x, 0, kVectorRows);
+    if (x > 0) std::fill(tile + there * kColumns, std::end(tile), BFloat16{});
+    for (std::int64_t c = 0; c < RoundUp(columns, kColumns); c += kColumns) {
+      const auto* const source = reinterpret_cast<const BFloat16*>(from + x * ld) + c;
       FloatVector words[kHalfRows];
-      LoadColumns(reinterpret_cast<const BFloat16*>(from + x * ld) + c, 2 * ld, words);
+      if (there == kVectorRows) {
+        LoadColumns(source, 2 * ld, words);
+      } else {
+        for (std::int64_t i = 0; i < there; ++i) std::copy_n(source + i * 2 * ld, kColumns, tile + i * kColumns);
+        LoadColumns(static_cast<const BFloat16*>(tile), kColumns, words);
+      }
       for (int i = 0; i < kHalfRows; ++i) {
         const __m512i both = _mm512_castps_si512(words[i].raw);
         auto* const even = reinterpret_cast<__m256i*>(to + (c + 2 * i) * ldt + x / 2);
@@ -206,10 +222,13 @@ HWY_NOINLINE inline void TransposePairs(const Pair* from, std::int64_t ld, std::
       }
     }
   }
-#endif
+#else
   for (std::int64_t c = 0; c < columns; ++c) {
-    for (std::int64_t x = done; x < 2 * steps; ++x) HalfOf(to[c * ldt + x / 2], x) = x < rows ? half(x, c) : BFloat16{};
+    for (std::int64_t x = 0; x < 2 * steps; ++x) {
+      HalfOf(to[c * ldt + x / 2], x) = x < rows ? HalfOf(from[x * ld + c / 2], c) : BFloat16{};
+    }
   }
+#endif
 }
 
 }  // namespace keel::cpu::HWY_NAMESPACE
