@@ -18,7 +18,8 @@ std::vector<Row> mask_rows(bool quick) {
     without.backward = backward;
     Case with = without;
     with.distances = 128;  // T5's
-    rows.push_back({.subject = with, .metric = Metric::rate, .baseline = without, .baseline_name = "no bias", .goal = 0.85});
+    rows.push_back(
+        {.subject = with, .metric = Metric::rate, .baseline = without, .baseline_name = "no bias", .goal = 0.85});
   }
   return rows;
 }

@@ -119,8 +119,8 @@ struct Options {
   // One logit per query head (H_q) that joins the softmax's denominator but has no value: 0 gives softmax₁.
   HeadView sinks{};
 
-  // Each weight is zeroed with this probability, 0 ≤ dropout ≤ 1, rounded to p, a multiple of 2^-16; the rest are divided
-  // by 1 − p. Which ones depends only on (seed, entry, head, query, key).
+  // Each weight is zeroed with this probability, 0 ≤ dropout ≤ 1, rounded to p, a multiple of 2^-16; the rest are
+  // divided by 1 − p. Which ones depends only on (seed, entry, head, query, key).
   double dropout = 0.0;
   std::uint64_t seed = 0;
 

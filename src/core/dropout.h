@@ -5,7 +5,8 @@
 
 namespace keel {
 
-// Philox4x32 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"): four random words from a counter and a key.
+// Philox4x32 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"): four random words from a counter and a
+// key.
 template <int kRounds>
 constexpr std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) {
   for (int round = 0; round < kRounds; ++round) {

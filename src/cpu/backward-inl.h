@@ -212,6 +212,7 @@ class BackwardRunner : BackwardBlock<P> {
     if (call_.dk) AddToKeys(r, rows, block, Keys(rows), dk_);    // pass 1'
   }
 
+  // What is not computed of a row of `padded` keys becomes 0.
   static HWY_NOINLINE void ZeroOutside(Range computed, std::int64_t padded, T* row) {
     std::fill(row, row + computed.begin, T{0});
     if (computed.end < padded) std::fill(row + computed.end, row + padded, T{0});
@@ -302,19 +303,33 @@ class BackwardRunner : BackwardBlock<P> {
 
   // What multiplies what in dv and dk.
   KeyTerms<P> Values(std::int64_t rows) const {
-    if constexpr (P::kPairs) {
-      TransposePairs(scratch_.dout, scratch_.ldo, rows, f_.d_v, P::Steps(rows), scratch_.dout_columns,
-                     scratch_.ld_columns);
-    }
-    return {scratch_.s, scratch_.lds, scratch_.dout, scratch_.dout_columns, scratch_.ldo,
-            !masked_ || HasFiniteGradients(rows)};
+    MakeFactors(scratch_.dout, scratch_.ldo, rows, f_.d_v, scratch_.dout_factors, scratch_.ldof);
+    return {scratch_.s,
+            kWeightRows * scratch_.lds,
+            scratch_.dout,
+            scratch_.ldo,
+            !masked_ || HasFiniteGradients(rows),
+            scratch_.dout_factors,
+            scratch_.ldof};
   }
   KeyTerms<P> Keys(std::int64_t rows) const {
-    if constexpr (P::kPairs) {
-      TransposePairs(scratch_.q, scratch_.ldq, rows, f_.d_k, P::Steps(rows), scratch_.q_columns, scratch_.ld_columns);
+    MakeFactors(scratch_.q, scratch_.ldq, rows, f_.d_k, scratch_.q_factors, scratch_.ldqf);
+    return {scratch_.t,
+            kWeightRows * scratch_.lds,
+            scratch_.q,
+            scratch_.ldq,
+            !masked_ || HasFiniteQueries(rows),
+            scratch_.q_factors,
+            scratch_.ldqf};
+  }
+  static constexpr std::int64_t kWeightRows = P::kPairs ? 2 : 1;  // that a row of weights takes the place of
+  static void MakeFactors(const Operand* values, std::int64_t ld, std::int64_t rows, std::int64_t columns, Operand* to,
+                          std::int64_t ldf) {
+    if constexpr (P::kTransposesSums) {
+      TransposePairs(values, ld, rows, columns, P::Steps(rows), to, ldf);
+    } else if constexpr (P::kPairs) {
+      PairRows(values, ld, rows, columns, to, ldf);
     }
-    return {scratch_.t, scratch_.lds, scratch_.q, scratch_.q_columns, scratch_.ldq,
-            !masked_ || HasFiniteQueries(rows)};
   }
   // And in the sums of dq.
   RowTerms<P> QuerySums(std::int64_t r) const {

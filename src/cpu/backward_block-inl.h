@@ -84,9 +84,7 @@ class BackwardBlock {
     LoadRow<T>(f_.dtype, h_.q.data, g * h_.q.head_stride + i * h_.q.row_stride, h_.q.column_stride, f_.d_k, factor, to);
   }
 
-  void FindKeys(std::int64_t r, std::int64_t rows) {
-    FindVisible(f_, h_, PlaceOf(r), rows, scratch_.keys);
-  }
+  void FindKeys(std::int64_t r, std::int64_t rows) { FindVisible(f_, h_, PlaceOf(r), rows, scratch_.keys); }
 
   // What these rows see of a block of keys.
   void FindSeen(std::int64_t r, std::int64_t rows, Range block) {
@@ -122,9 +120,10 @@ class BackwardBlock {
     return RoundUp(P::Steps(d), static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>())));
   }
 
-  // Rows of zeros, which the last product reads.
+  // Rows of zeros, which the last product reads, or the last pair of rows.
   void ZeroTail(Operand* rows_of, std::int64_t rows, std::int64_t ld) const {
-    std::fill(rows_of + rows * ld, rows_of + P::TiledRows(rows) * ld, Operand{});
+    const std::int64_t end = P::kPairs ? RoundUp(P::TiledRows(rows), std::int64_t{2}) : P::TiledRows(rows);
+    std::fill(rows_of + rows * ld, rows_of + end * ld, Operand{});
   }
 
   // The queries, and scale·log₂e. Rows that see nothing become 0: their values must not meet a weight of 0.
@@ -201,8 +200,8 @@ class BackwardBlock {
         if (needed.end <= y || needed.begin >= y + width) continue;
         const std::int64_t tile_rows = std::min<std::int64_t>(P::kRowTile, rows - r);
         before(r, tile_rows, needed, y);
-        // Of the tile's first and last panel only the vectors that hold a key. The rest is undefined, NaN included: what
-        // a row does not see becomes 0 by selection, never by a product.
+        // Of the tile's first and last panel only the vectors that hold a key. The rest is undefined, NaN included:
+        // what a row does not see becomes 0 by selection, never by a product.
         const std::int64_t begin = RoundDown(std::max(needed.begin, y), P::ColumnGranule());
         const ProductOf<P> tile = {.rows = static_cast<int>(tile_rows),
                                    .a = x.a + r * x.lda,

@@ -22,30 +22,31 @@ namespace hn = hwy::HWY_NAMESPACE;
 // What a block of rows adds: weights times values.
 template <class P>
 struct KeyTerms {
-  const typename P::T* weights;  // (rows, ldw); pairs of rows take the place of the first
+  const typename P::T* weights;  // (rows, ldw), or pairs of rows (rows / 2, ldw)
   std::int64_t ldw;
-  const typename P::Operand* values;   // (rows, ld)
-  const typename P::Operand* columns;  // (d, ld_columns) the same by columns, for pairs
+  const typename P::Operand* values;  // (rows, ld)
   std::int64_t ld;
-  bool finite;  // all values
+  bool finite;                                    // all values
+  const typename P::Operand* factors = nullptr;  // for pairs: the values as products take them, see KeyGradients
+  std::int64_t ldf = 0;
 };
 
-// Sums of `d` columns. Fused multiply-adds keep them as rows of keys, (keys, ld): the register tile reads the weights
-// by columns. Pairs keep them transposed, (d, lds): the weights, in pairs of rows, are then the right-hand operand, and
-// nothing but the few values has to be transposed.
+// Sums of `d` columns. They are rows of keys, (keys, ld), if products read the weights by columns; weights in pairs of
+// rows then want pairs of rows of the values. Other products keep the sums transposed, (d, lds): the weights are the
+// right-hand operand, and the few values are transposed to be the left-hand one.
 template <class P>
 class KeyGradients {
  public:
   using T = typename P::T;
 
   KeyGradients(std::int64_t d, std::int64_t ld, const BackwardScratch<P>& scratch, T* sums)
-      : d_(d), ld_(P::kPairs ? scratch.lds : ld), scratch_(scratch), sums_(sums) {}
+      : d_(d), ld_(P::kTransposesSums ? scratch.lds : ld), scratch_(scratch), sums_(sums) {}
 
   void Clear(std::int64_t keys) {
-    if constexpr (P::kPairs) {
+    if constexpr (P::kTransposesSums) {
       const hn::ScalableTag<T> d;
       const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-      const std::int64_t columns = RoundUp(keys, scratch_.granule), ld = ld_;  // what AddPairs() adds to
+      const std::int64_t columns = RoundUp(keys, scratch_.granule), ld = ld_;  // what AddTransposed() adds to
       T* const end = sums_ + d_ * ld;
       for (std::int64_t y = 0; y < columns; y += lanes) {
         for (T* row = sums_; row < end; row += ld) hn::Store(hn::Zero(d), d, row + y);
@@ -55,24 +56,27 @@ class KeyGradients {
     }
   }
 
-  // The rows that scratch.rows names for every tile of keys. `values` stay in the first-level cache for all keys.
+  // The rows that scratch.rows names for every tile of keys. The values stay in the first-level cache for all keys.
   void Add(const KeyTerms<P>& x, std::int64_t keys) {
-    if constexpr (P::kPairs) {
-      AddPairs(x, keys);
+    if constexpr (P::kTransposesSums) {
+      AddTransposed(x, keys);
     } else {
+      const auto* const factors = P::kPairs ? x.factors : x.values;
+      const std::int64_t ldf = P::kPairs ? x.ldf : x.ld;
       ForColumns<T>(RoundUp(d_, scratch_.granule), [&](std::int64_t c, std::int64_t width) {
         for (std::int64_t y = 0; y < keys; y += P::kKeyTile) {
           const Range seen = scratch_.rows[y / P::kKeyTile];
           if (seen.empty()) continue;
-          const Product<T> tile = {.rows = static_cast<int>(std::min<std::int64_t>(P::kKeyTile, keys - y)),
-                                   .a = x.weights + seen.begin * x.ldw + y,
-                                   .lda = x.ldw,
-                                   .b = x.values + seen.begin * x.ld + c,
-                                   .layout = {x.ld},
-                                   .k = seen.end - seen.begin,
-                                   .alpha = scratch_.ones,
-                                   .c = sums_ + y * ld_ + c,
-                                   .ldc = ld_};
+          const Range steps = P::StepsOf(seen);
+          const ProductOf<P> tile = {.rows = static_cast<int>(std::min<std::int64_t>(P::kKeyTile, keys - y)),
+                                     .a = P::Weights(x.weights) + steps.begin * x.ldw + y,
+                                     .lda = x.ldw,
+                                     .b = factors + steps.begin * ldf + c,
+                                     .layout = {ldf},
+                                     .k = steps.end - steps.begin,
+                                     .alpha = scratch_.ones,
+                                     .c = sums_ + y * ld_ + c,
+                                     .ldc = ld_};
           MultiplyMatrices<Into::kAdd, true>(tile, width);
         }
       });
@@ -81,18 +85,15 @@ class KeyGradients {
 
   // One row's share of one key.
   void AddOne(const KeyTerms<P>& x, std::int64_t row, std::int64_t y) {
-    if constexpr (P::kPairs) {
-      const T weight = to_float(HalfOf(P::Weights(x.weights + row / 2 * 2 * scratch_.lds)[y], row));
-      for (std::int64_t c = 0; c < d_; ++c) sums_[c * ld_ + y] += weight * P::At(x.values + row * x.ld, c);
-    } else {
-      const T weight = x.weights[row * x.ldw + y];
-      for (std::int64_t c = 0; c < d_; ++c) sums_[y * ld_ + c] += weight * x.values[row * x.ld + c];
+    const T weight = WeightOf(x, row, y);
+    for (std::int64_t c = 0; c < d_; ++c) {
+      sums_[P::kTransposesSums ? c * ld_ + y : y * ld_ + c] += weight * P::At(x.values + row * x.ld, c);
     }
   }
 
   // The sums of key y, valid until the next call; keys come in order.
   const T* Row(std::int64_t y) const {
-    if constexpr (P::kPairs) {
+    if constexpr (P::kTransposesSums) {
       constexpr std::int64_t kKeys = kTileColumns<T, T>, kColumns = kTileKeys<T>;
       const std::int64_t ld = RoundUp(d_, scratch_.granule);
       for (std::int64_t c = 0; y % kKeys == 0 && c < d_; c += kColumns) {
@@ -105,18 +106,25 @@ class KeyGradients {
   }
 
  private:
-  void AddPairs(const KeyTerms<P>& x, std::int64_t keys) {
-    const std::int64_t ldb = 2 * scratch_.lds;
+  static T WeightOf(const KeyTerms<P>& x, std::int64_t row, std::int64_t y) {
+    if constexpr (P::kPairs) {
+      return to_float(HalfOf(P::Weights(x.weights)[row / 2 * x.ldw + y], row));
+    } else {
+      return x.weights[row * x.ldw + y];
+    }
+  }
+
+  void AddTransposed(const KeyTerms<P>& x, std::int64_t keys) {
     for (std::int64_t y = 0; y < keys; y += P::kKeyTile) {
       const Range seen = scratch_.rows[y / P::kKeyTile];
       if (seen.empty()) continue;
       const Range steps = P::StepsOf(seen);
       for (std::int64_t c = 0; c < d_; c += P::kRowTile) {
         const ProductOf<P> tile = {.rows = static_cast<int>(std::min<std::int64_t>(P::kRowTile, d_ - c)),
-                                   .a = x.columns + c * scratch_.ld_columns + steps.begin,
-                                   .lda = scratch_.ld_columns,
-                                   .b = P::Weights(x.weights) + steps.begin * ldb + y,
-                                   .layout = {ldb},
+                                   .a = x.factors + c * x.ldf + steps.begin,
+                                   .lda = x.ldf,
+                                   .b = P::Weights(x.weights) + steps.begin * x.ldw + y,
+                                   .layout = {x.ldw},
                                    .k = steps.end - steps.begin,
                                    .alpha = scratch_.ones,
                                    .c = sums_ + c * ld_ + y,

@@ -63,7 +63,7 @@ struct BackwardScratch {
   T *s, *t;                           // (row_block, lds): scores, then weights; dp, then ds
   T *ones, *slope, *kept;             // ones: (kRowTile); the softcap's slope and dropout's multipliers of a row
   T* two_rows;                        // of d_k or d_v columns
-  T* key_rows = nullptr;              // for pairs: a few rows of dk or dv
+  T* key_rows = nullptr;              // for transposed sums: a few rows of dk or dv
   Range *keys, *seen;                 // (row_block) what a row sees of all keys; with a block mask, of the block
   std::uint8_t* holes;                // (row_block) whether a block mask hides some of `seen`
   Range* needed;                      // (row_tiles) keys of the block that a tile of rows sees
@@ -71,9 +71,10 @@ struct BackwardScratch {
   RowState<T>* states;                // (row_block)
   T* drelative = nullptr;             // (group, relative_length) sums of ds by distance
   DenseScratch<T> dense;
-  // For pairs alone: ds by rows, and the columns of q and do.
-  Operand *ds = nullptr, *q_columns = nullptr, *dout_columns = nullptr;  // (row_block, lds / 2), (d, ld_columns) twice
-  std::int64_t ldds = 0, ld_columns = 0;
+  // For pairs alone: ds by rows, (row_block, lds / 2), and the factors of KeyGradients: q and do by columns,
+  // (d, row_block / 2), or in pairs of rows, (row_block / 2, d).
+  Operand *ds = nullptr, *q_factors = nullptr, *dout_factors = nullptr;
+  std::int64_t ldds = 0, ldqf = 0, ldof = 0;
   std::int64_t bytes = 0;
 
   BackwardScratch(const BackwardCall& call, std::byte* workspace) {
@@ -104,17 +105,25 @@ struct BackwardScratch {
     take(v_panels, block_keys * P::Steps(f.d_v));
     take(k, P::Steps(block_keys) * ldk);
     if constexpr (P::kPairs) {
-      const std::int64_t rows_k = RoundUp(P::TiledRows(f.d_k), granule), rows_v = RoundUp(P::TiledRows(f.d_v), granule);
       ldds = odd(P::Steps(block_keys));
-      ld_columns = odd(P::Steps(block_rows));
+      take(ds, block_rows * ldds);
+    }
+    if constexpr (P::kTransposesSums) {
+      const std::int64_t rows_k = RoundUp(P::TiledRows(f.d_k), granule), rows_v = RoundUp(P::TiledRows(f.d_v), granule);
+      ldqf = ldof = odd(P::Steps(block_rows));
       take(dk, rows_k * lds);
       take(dv, rows_v * lds);
-      take(ds, block_rows * ldds);
-      take(q_columns, rows_k * ld_columns);
-      take(dout_columns, rows_v * ld_columns);
+      take(q_factors, rows_k * ldqf);
+      take(dout_factors, rows_v * ldof);
     } else {
       take(dk, padded_keys * ldk);
       take(dv, padded_keys * ldv);
+      if constexpr (P::kPairs) {
+        ldqf = odd(RoundUp(f.d_k, 2 * lanes));
+        ldof = odd(RoundUp(f.d_v, 2 * lanes));
+        take(q_factors, P::Steps(block_rows) * ldqf);
+        take(dout_factors, P::Steps(block_rows) * ldof);
+      }
     }
     take(q, block_rows * ldq);
     take(dout, block_rows * ldo);
@@ -125,7 +134,7 @@ struct BackwardScratch {
     take(slope, lds);
     take(kept, lds);
     take(two_rows, 2 * std::max(columns_k, columns_v));
-    if (P::kPairs) take(key_rows, kTileColumns<T, T> * std::max(columns_k, columns_v));
+    if (P::kTransposesSums) take(key_rows, kTileColumns<T, T> * std::max(columns_k, columns_v));
     take(keys, block_rows);
     take(seen, f.block_tiles ? block_rows : 0);
     take(holes, f.block_tiles ? block_rows : 0);

@@ -34,7 +34,7 @@ HWY_INLINE V MulHigh(D d, V a, V b) {
 
 // core/dropout.h's random bits for keys [64·block, 64·block + 64), those of eight counters.
 HWY_INLINE void RandomBits(const Dropout& dropout, const ForwardHead& head, const RowBlock& row, std::int64_t block,
-                            std::uint32_t* HWY_RESTRICT bits) {
+                           std::uint32_t* HWY_RESTRICT bits) {
 #if HWY_TARGET == HWY_SCALAR
   for (std::int64_t x = 0; x < 8; ++x) {
     const auto words = philox<Dropout::kRounds>(

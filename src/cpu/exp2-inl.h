@@ -89,7 +89,7 @@ HWY_INLINE V Exp2(D d, V x) {
   return hn::BitCast(d, hn::Add(hn::BitCast(du, Exp2Fraction(d, f)), exponent));
 }
 
-// To exist while weights are computed, where denormal results are slow: AVX-512's 2^x has them.
+// Exists while weights are computed, and flushes the denormal results of AVX-512's 2^x where they are slow.
 #if HWY_TARGET == HWY_AVX3
 using NormalWeights = FlushToZero;
 #else

@@ -36,41 +36,44 @@ HWY_INLINE T SinkOf(const Call& call, const ForwardHead& head, std::int64_t g) {
   return LoadOne<T>(call.sinks.dtype, head.sinks.data, g * head.sinks.head_stride) * static_cast<T>(kLog2E);
 }
 
-// The keys that lengths, causal mask, window, a mask shared by all queries and a block mask's lists leave to query i of
-// head g, from the first to the last. Causal masks and
-// windows need nothing else: a tile of rows and keys is skipped if the ranges of its rows miss it, and needs no mask
-// if they all cover it.
-HWY_INLINE Range VisibleKeys(const Call& call, const ForwardHead& head, std::int64_t g, std::int64_t i) {
-  if (i >= head.q_len) return {0, 0};
-  const std::int64_t at = i + head.diagonal;
-  const std::int64_t left = call.sequences.window_left, right = call.sequences.window_right;
-  const std::int64_t begin = at > left ? at - left : 0;
-  const std::int64_t end = right >= head.k_len - at ? head.k_len : at + right + 1;
-  Range range = Clip({begin, end}, {head.k_begin, head.k_end});
-  if (head.tiles) range = Clip(range, ListedKeys(head, g, i));
-  return range.empty() ? Range{0, 0} : range;
+// The keys that lengths, causal mask, window and a mask shared by all queries leave to query i, from the first to the
+// last; they may be empty. Causal masks and windows need nothing else: a tile of rows and keys is skipped if the ranges
+// of its rows miss it, and needs no mask if they all cover it. Without a branch, as it is found for every row.
+struct KeysInReach {
+  HWY_INLINE KeysInReach(const Call& call, const ForwardHead& head)
+      : left(std::min(call.sequences.window_left, kFar)),
+        right(std::min(call.sequences.window_right, kFar)),
+        begin(head.k_begin),
+        end(std::min(head.k_end, head.k_len)),
+        diagonal(head.diagonal),
+        queries(head.q_len) {}
+  HWY_INLINE Range operator()(std::int64_t i) const {
+    const std::int64_t at = i + diagonal;
+    return {std::max(at - left, begin), i < queries ? std::min(at + right + 1, end) : 0};
+  }
+
+  static constexpr std::int64_t kFar = std::int64_t{1} << 62;  // sizes and positions are below 2^61: no sum overflows
+  std::int64_t left, right, begin, end, diagonal, queries;
+};
+
+// The same, with a block mask's lists, for query i of head g; {0, 0} if it sees nothing.
+HWY_INLINE Range VisibleKeys(const KeysInReach& in_reach, const ForwardHead& head, std::int64_t g, std::int64_t i) {
+  Range range = in_reach(i);
+  if (head.tiles && !range.empty()) range = Clip(range, ListedKeys(head, g, i));
+  const bool empty = range.empty();
+  return {empty ? 0 : range.begin, empty ? 0 : range.end};
 }
 
-// VisibleKeys() of rows [0, rows), counted from `place`, without a branch per row where it can be done; returns what
-// lies from the first to the last key that any of them sees, {0, 0} if there are none.
+// VisibleKeys() of rows [0, rows), counted from `place`. Returns what lies from the first to the last key that any of
+// them sees.
 HWY_INLINE Range FindVisible(const Call& call, const ForwardHead& head, RowPlace place, std::int64_t rows,
                              Range* HWY_RESTRICT keys) {
+  const KeysInReach in_reach(call, head);
   Range all = {INT64_MAX, 0};
-  const auto put = [&](std::int64_t r, Range range) {
-    const bool empty = range.empty();
-    keys[r] = {empty ? 0 : range.begin, empty ? 0 : range.end};
-    all = {std::min(all.begin, empty ? INT64_MAX : range.begin), std::max(all.end, keys[r].end)};
-  };
-  if (head.tiles) {
-    for (std::int64_t r = 0; r < rows; ++r, ++place) put(r, VisibleKeys(call, head, place.g, place.i));
-  } else {
-    constexpr std::int64_t kFar = std::int64_t{1} << 62;  // sizes and positions are below 2^61, so nothing overflows
-    const std::int64_t left = std::min(call.sequences.window_left, kFar), least = head.k_begin;
-    const std::int64_t right = std::min(call.sequences.window_right, kFar), most = std::min(head.k_end, head.k_len);
-    for (std::int64_t r = 0; r < rows; ++r, ++place) {
-      const std::int64_t at = place.i + head.diagonal;
-      put(r, {std::max(at - left, least), place.i < head.q_len ? std::min(at + right + 1, most) : 0});
-    }
+  for (std::int64_t r = 0; r < rows; ++r, ++place) {
+    const Range range = VisibleKeys(in_reach, head, place.g, place.i);
+    keys[r] = range;
+    all = {std::min(all.begin, range.empty() ? INT64_MAX : range.begin), std::max(all.end, range.end)};
   }
   return all.empty() ? Range{0, 0} : all;
 }
@@ -137,8 +140,8 @@ struct DenseScratch {
 // from `y` on is computed: rows are far apart, and each would begin with a wait for memory. A prefetch may be dropped
 // if the page is not in the TLB, so one byte per row is actually read, for all rows together. `needed` and `y` count
 // from key `first` on.
-HWY_NOINLINE inline void PrefetchDenseTerms(const Call& call, const ForwardHead& head, std::int64_t r, std::int64_t rows,
-                                          Range needed, std::int64_t first, std::int64_t y) {
+HWY_NOINLINE inline void PrefetchDenseTerms(const Call& call, const ForwardHead& head, std::int64_t r,
+                                            std::int64_t rows, Range needed, std::int64_t first, std::int64_t y) {
   constexpr std::int64_t kStep = 64, kLine = 64;
   const bool begins = y <= needed.begin;
   if (!begins && y % kStep != 0) return;
@@ -345,7 +348,7 @@ HWY_INLINE std::int64_t MaskRow(const Call& call, const ForwardHead& head, bool 
 
 // Whether query i of head g sees key j, by every mask: the slow way, used if v is not finite.
 HWY_INLINE bool IsVisible(const Call& call, const ForwardHead& head, std::int64_t g, std::int64_t i, std::int64_t j) {
-  const Range range = VisibleKeys(call, head, g, i);
+  const Range range = VisibleKeys(KeysInReach(call, head), head, g, i);
   if (j < range.begin || j >= range.end) return false;
   if (head.tiles && !head.tiles.sees(0, g, head.tiles_row + i, head.tiles_key + j)) return false;
   if (head.relative.data != nullptr) {

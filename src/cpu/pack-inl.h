@@ -27,7 +27,7 @@ struct Range {
 };
 
 // Which query of which head of the group a row is: row = i·group + g. Consecutive rows need no division, and neither do
-// those of a single head: it takes as long as the mask of a short row.
+// those of a single head, since one takes as long as masking a short row.
 struct RowPlace {
   RowPlace(std::int64_t row, std::int64_t of) : i(of == 1 ? row : row / of), g(of == 1 ? 0 : row % of), group(of) {}
   void operator++() {

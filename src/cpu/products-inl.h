@@ -47,6 +47,7 @@ struct FmaProducts {
   using Operand = Float;  // of what is multiplied
   using Queue = NoQueue;  // of products that go on beside the softmax
   static constexpr bool kPairs = false;
+  static constexpr bool kTransposesSums = false;                     // keeps dk and dv by columns (backward_keys-inl.h)
   static constexpr bool kSplits = false;                             // operands are in parts, and some are not split
   static constexpr std::int64_t kScoresFrom = 0;                     // where scores begin in the memory of their row
   static constexpr bool kStreams = true;                             // reads k and v in place for few rows
@@ -143,7 +144,7 @@ struct PairProducts {
   using Operand = Pair;
   using Round = Rounding;
   using Queue = NoQueue;
-  static constexpr bool kPairs = true, kSplits = false;
+  static constexpr bool kPairs = true, kTransposesSums = true, kSplits = false;
   static constexpr std::int64_t kScoresFrom = 0;
   static constexpr std::int64_t kKeyTile = 64;
   static std::int64_t PaddedKeys(std::int64_t keys) { return RoundUp(keys, 32); }  // whole steps of a tile, too
@@ -220,8 +221,8 @@ struct PairProducts {
 #if HWY_TARGET == HWY_AVX3
 // The register tile is that of the fused multiply-adds, a step two products deep.
 struct DotProducts : PairProducts<HardwareRounding, 1> {
-  static constexpr bool kStreams = true, kLateScale = false;
-  static constexpr std::int64_t kRowTile = HWY_NAMESPACE::kRowTile, kStripRows = 2 * kRowTile;
+  static constexpr bool kTransposesSums = false, kStreams = true, kLateScale = false;
+  static constexpr std::int64_t kRowTile = HWY_NAMESPACE::kRowTile, kStripRows = 2 * kRowTile, kKeyTile = kRowTile;
   static int TileRows(std::int64_t rows) { return HWY_NAMESPACE::TileRows(static_cast<int>(rows)); }
   static std::int64_t TiledRows(std::int64_t rows) { return HWY_NAMESPACE::TiledRows(rows); }
 

@@ -44,15 +44,15 @@ class ScoreRows {
         seen_(head.tiles ? scratch.seen : scratch.keys) {
     const RowPlace place = PlaceOf(0);
     if (alike_) {
-      all_keys_ = VisibleKeys(call, head, place.g, place.i);
+      all_keys_ = VisibleKeys(KeysInReach(call, head), head, place.g, place.i);
       std::fill_n(scratch_.keys, rows_, all_keys_);
     } else {
       all_keys_ = FindVisible(call, head, place, rows_, scratch_.keys);
     }
   }
 
-  // Moves on to a block of keys. Returns the range of rows, in whole strips, for which a block mask lists any of it; with
-  // `all`, every row. What the others see is not found, so StripOf() must not be called for them.
+  // Moves on to a block of keys. Returns the range of rows, in whole strips, for which a block mask lists any of it;
+  // with `all`, every row. What the others see is not found, so StripOf() must not be called for them.
   Range Begin(Range block, bool all = false) const {
     const Range whole = {0, rows_};
     if (!head_.tiles) return whole;

@@ -402,13 +402,13 @@ class TangentRunner : BackwardPreparer<P> {
     const std::int64_t lds = scratch_.lds, ldq = more_.ldq;
     if (call_.dv) {
       KeyGradients<P> to(f_.d_v, sums_.ldv, scratch_, sums_.dv + block.begin * sums_.ldv);
-      AddToKeys(r, rows, block, {more_.p + block.begin, more_.ldp, scratch_.dout, nullptr, scratch_.ldo, finite_dout_},
+      AddToKeys(r, rows, block, {more_.p + block.begin, more_.ldp, scratch_.dout, scratch_.ldo, finite_dout_},
                 to);
     }
     if (call_.dk) {
       KeyGradients<P> to(f_.d_k, sums_.ldk, scratch_, sums_.dk + block.begin * sums_.ldk);
-      AddToKeys(r, rows, block, {tds, lds, more_.q, nullptr, ldq, finite_q_}, to);
-      if (t_.moves_q()) AddToKeys(r, rows, block, {ds, lds, more_.q + f_.d_k, nullptr, ldq, finite_q_}, to);
+      AddToKeys(r, rows, block, {tds, lds, more_.q, ldq, finite_q_}, to);
+      if (t_.moves_q()) AddToKeys(r, rows, block, {ds, lds, more_.q + f_.d_k, ldq, finite_q_}, to);
     }
     if (!call_.sums_dq()) return;
     const std::int64_t columns = scratch_.columns_k;

@@ -12,7 +12,7 @@ using Words = std::array<std::uint32_t, 4>;
 // The known answers of the authors' own test suite for philox4x32-7 and philox4x32-10.
 TEST(Philox, GivesTheKnownAnswers) {
   const Words none{}, ones = {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
-              pi = {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344};
+                      pi = {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344};
   EXPECT_EQ(philox<7>(none, {0, 0}), (Words{0x5f6fb709, 0x0d893f64, 0x4f121f81, 0x4f730a48}));
   EXPECT_EQ(philox<7>(ones, {0xffffffff, 0xffffffff}), (Words{0x5207ddc2, 0x45165e59, 0x4d8ee751, 0x8c52f662}));
   EXPECT_EQ(philox<7>(pi, {0xa4093822, 0x299f31d0}), (Words{0x4dfccaba, 0x190a87f0, 0xc47362ba, 0xb6b5242a}));

@@ -58,7 +58,7 @@ constexpr DropoutKey dropout_key(const DropoutArguments& a, int head, int entry,
 
 // The four words of each of four counters, that of row r and key b being x[2·r + b].
 constexpr void dropout_words(const DropoutArguments& a, const DropoutRow (&rows)[2], const DropoutKey (&keys)[2][2],
-                               std::uint32_t (&x)[4][4]) {
+                             std::uint32_t (&x)[4][4]) {
   for (int i = 0; i < 4; ++i) {
     const DropoutRow& row = rows[i / 2];
     const DropoutKey& key = keys[i / 2][i % 2];

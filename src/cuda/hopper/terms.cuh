@@ -89,8 +89,9 @@ class TermWeights {
     std::uint32_t dropped = 0;
 #pragma unroll
     for (int j = 0; j < 16; ++j) {
-      const DropoutPair bits = dropout_pair(dropout, tile_.entry, pairs_.head, tile_.q_position + pairs_.row + row_in_block(j),
-                                            tile_.k_position + pairs_.key);
+      const int row = tile_.q_position + pairs_.row + row_in_block(j);
+      const DropoutPair bits =
+          dropout_pair(dropout, tile_.entry, pairs_.head, row, tile_.k_position + pairs_.key);
       dropped |= (bits.first < dropout.threshold ? 1u : 0u) << 2 * j;
       dropped |= (bits.second < dropout.threshold ? 2u : 0u) << 2 * j;
     }
