@@ -1,5 +1,6 @@
 # How Keel's own targets are defined. Whatever they need is a target property: nothing reaches the targets of a project that
 # includes Keel.
+include(CheckCXXCompilerFlag)
 include(CheckLinkerFlag)
 
 # keel_flags(TARGET): what every target of Keel is compiled with.
@@ -40,11 +41,21 @@ function(keel_lightly target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
 endfunction()
 
+# Structs of a few hundred bytes, which a call fills and copies about ten times, are what GCC fills and copies with "rep",
+# whose start alone takes as long as all of it does by vectors.
+set(keel_vector_copies -mmemcpy-strategy=vector_loop:2048:noalign,libcall:-1:noalign
+  -mmemset-strategy=vector_loop:2048:noalign,libcall:-1:noalign)
+list(JOIN keel_vector_copies " " flags)
+check_cxx_compiler_flag("${flags}" KEEL_HAS_VECTOR_COPIES)
+
 # keel_folder(NAME SOURCES ... LINKS ...): one target per folder. LINKS are the folders and packages it may include.
 function(keel_folder name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
   add_library(keel_${name} STATIC ${ARG_SOURCES})
   keel_flags(keel_${name})
+  if(KEEL_HAS_VECTOR_COPIES)
+    target_compile_options(keel_${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${keel_vector_copies}>)
+  endif()
   target_include_directories(keel_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(keel_${name} PUBLIC ${ARG_LINKS})
   if(NOT PROJECT_IS_TOP_LEVEL)  # libkeel takes the objects; the archive is not needed

@@ -44,7 +44,7 @@ struct Extent {
 constexpr std::int64_t magnitude(std::int64_t x) { return x < 0 ? -x : x; }
 
 // Inline, so that the rank is a constant: this is a noticeable share of a small call.
-[[nodiscard]] inline Extent extent_of(const Layout& layout) {
+[[nodiscard, gnu::always_inline]] inline Extent extent_of(const Layout& layout) {
   constexpr std::int64_t most = std::int64_t{1} << 60;  // beyond any address space; sums of two such still fit
   std::int64_t below = 0, above = 0, count = 1, total = 0;
   bool fits = true, is_empty = false, counts = true;
@@ -54,18 +54,19 @@ constexpr std::int64_t magnitude(std::int64_t x) { return x < 0 ? -x : x; }
     counts &= !__builtin_mul_overflow(count, size, &count);
     // Bytes that the view reaches below and above its base, to the highest element's first byte.
     std::int64_t reach = 0;
-    std::int64_t& side = stride < 0 ? below : above;
-    fits &= stride != std::numeric_limits<std::int64_t>::min() &&
-            !__builtin_mul_overflow(magnitude(stride), std::max<std::int64_t>(size, 1) - 1, &reach) &&
-            !__builtin_mul_overflow(reach, layout.item, &reach) && !__builtin_add_overflow(side, reach, &side);
+    fits &= stride != std::numeric_limits<std::int64_t>::min() &&  // it has no magnitude
+            !__builtin_mul_overflow(stride, std::max<std::int64_t>(size, 1) - 1, &reach) &&
+            !__builtin_mul_overflow(reach, layout.item, &reach) &&
+            !__builtin_add_overflow(below, std::min<std::int64_t>(reach, 0), &below) &&
+            !__builtin_add_overflow(above, std::max<std::int64_t>(reach, 0), &above);
   }
-  fits = fits && !__builtin_add_overflow(below, above, &total) && total < most;
+  fits = fits && !__builtin_sub_overflow(above, below, &total) && total < most;
   if (is_empty) return {fits, 0, {layout.base, 0}};
   if (!counts) count = std::numeric_limits<std::int64_t>::max();
   if (!fits) return {false, count, {0, std::numeric_limits<std::uintptr_t>::max()}};
   return {true,
           count,
-          {layout.base - static_cast<std::uintptr_t>(below), static_cast<std::uintptr_t>(total + layout.item)}};
+          {layout.base + static_cast<std::uintptr_t>(below), static_cast<std::uintptr_t>(total + layout.item)}};
 }
 
 inline bool are_apart(const Span& a, const Span& b) {
