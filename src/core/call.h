@@ -28,6 +28,12 @@ struct BasicStrided {
 using Strided = BasicStrided<const void*>;
 using MutableStrided = BasicStrided<void*>;
 
+// Whether any of these has data. One question for many arrays, where one each would take a good part of a small call.
+template <class... Arrays>
+bool any_given(const Arrays&... arrays) {
+  return (reinterpret_cast<std::uintptr_t>(arrays.data) | ...) != 0;
+}
+
 // A view of rank 4 has all four dimensions, one of rank 3 a value per row, one of rank 2 a row per head, one of rank 1
 // a value per head.
 template <std::size_t Rank, class Pointer>

@@ -372,27 +372,35 @@ Call::Call(const Problem& p)
       q(strided(p.q)),
       k(strided(p.k)),
       v(strided(p.v)),
-      scale_tensor(strided(p.options.scale_tensor)),
-      mask(strided(p.options.mask)),
-      bias(strided(p.options.bias)),
-      alibi{p.options.alibi.data, p.options.alibi.dtype, p.options.alibi.strides[0], p.options.alibi.strides[1]},
-      sinks(strided(p.options.sinks)),
-      relative_bias(strided(p.options.relative_bias)),
       radius(p.options.relative_bias.shape[1] / 2),
-      block_tiles(p.options.block_mask != nullptr ? BlockTiles(*p.options.block_mask) : BlockTiles()),
       out(strided(p.out)),
-      lse(strided(p.outputs.lse)),
-      max_logit(strided(p.outputs.max_logit)),
-      entropy(strided(p.outputs.entropy)),
-      max_weight(strided(p.outputs.max_weight)),
-      logit_mean(strided(p.outputs.logit_mean)),
-      logit_var(strided(p.outputs.logit_var)),
-      visible(strided(p.outputs.visible)),
-      logit_count(strided(p.outputs.logit_count)),
-      weights(strided(p.outputs.weights)),
-      key_sums(strided(p.outputs.key_sums)),
       key_sum_rows(p.outputs.key_sum_rows),
-      scores(strided(p.outputs.scores)),
-      score_stage(p.outputs.score_stage) {}
+      score_stage(p.outputs.score_stage) {
+  const Options& o = p.options;
+  if (any_given(o.scale_tensor, o.mask, o.bias, o.alibi, o.sinks, o.relative_bias)) {
+    scale_tensor = strided(o.scale_tensor);
+    mask = strided(o.mask);
+    bias = strided(o.bias);
+    alibi = {o.alibi.data, o.alibi.dtype, o.alibi.strides[0], o.alibi.strides[1]};
+    sinks = strided(o.sinks);
+    relative_bias = strided(o.relative_bias);
+  }
+  if (o.block_mask != nullptr) block_tiles = BlockTiles(*o.block_mask);
+  const Outputs& to = p.outputs;
+  if (any_given(to.lse, to.max_logit, to.entropy, to.max_weight, to.logit_mean, to.logit_var, to.visible,
+                to.logit_count, to.weights, to.key_sums, to.scores)) {
+    lse = strided(to.lse);
+    max_logit = strided(to.max_logit);
+    entropy = strided(to.entropy);
+    max_weight = strided(to.max_weight);
+    logit_mean = strided(to.logit_mean);
+    logit_var = strided(to.logit_var);
+    visible = strided(to.visible);
+    logit_count = strided(to.logit_count);
+    weights = strided(to.weights);
+    key_sums = strided(to.key_sums);
+    scores = strided(to.scores);
+  }
+}
 
 }  // namespace keel

@@ -160,20 +160,31 @@ HWY_INLINE void TransposeQueries(int rows, const A* q, std::ptrdiff_t ldq, std::
 
 // Scores against too few keys to be worth packing, one at a time: the same chains, one lane each.
 constexpr std::int64_t kKeysNotWorthPacking = 2;
-template <class T, class S>
-HWY_INLINE void ScoresOneByOne(const ScoresInPlace<T, S>& x) {
+template <class T, class S, class A>
+HWY_INLINE void ScoresOneByOne(const ScoresInPlace<T, S, A>& x) {
   const hn::CappedTag<T, 1> d;
+  constexpr bool kPairs = std::is_same_v<A, Pair>;
   const S* k = x.k;
+  const auto column = [&](std::ptrdiff_t c) {
+    if constexpr (kPairs) {
+      const Pair pair = {k[2 * c * x.column_stride],
+                         2 * c + 1 < x.d_k ? k[(2 * c + 1) * x.column_stride] : BFloat16{}};
+      return Broadcast(d, &pair);
+    } else {
+      return hn::Set(d, ToScalar<T>(k[c * x.column_stride]));
+    }
+  };
+  const std::ptrdiff_t steps = kPairs ? (x.d_k + 1) / 2 : x.d_k;
   for (std::ptrdiff_t y = 0; y < x.keys; ++y, k += x.stride) {
     for (int r = 0; r < x.rows; ++r) {
       auto sum = hn::Zero(d);
       const auto add = [&](std::ptrdiff_t c) {
-        sum = hn::MulAdd(hn::Set(d, x.q[r * x.ldq + c]), hn::Set(d, ToScalar<T>(k[c * x.column_stride])), sum);
+        sum = MultiplyAdd<A>(Broadcast(d, x.q + r * x.ldq + c), column(c), sum);
       };
       std::ptrdiff_t c = 0;
-      for (; c + 4 <= x.d_k; c += 4)
-        add(c), add(c + 1), add(c + 2), add(c + 3);  // short enough to overlap with what follows
-      for (; c < x.d_k; ++c) add(c);
+      for (; c + 4 <= steps; c += 4) add(c), add(c + 1), add(c + 2), add(c + 3);  // short enough to overlap with what follows
+      for (; c < steps; ++c) add(c);
+      if constexpr (kPairs) sum = hn::Mul(hn::Add(hn::Zero(d), sum), hn::Set(d, x.scale[r]));
       x.s[r * x.lds + y] = hn::GetLane(sum);
     }
   }

@@ -114,10 +114,15 @@ class ForwardTaskRunner {
     ValueSums<P> values(call_, task_, scratch_, {block, first, states, finishing_}, queue);
     const bool late = scores_.ScalesLate();
     bool ahead = false;  // the scores of the strip are there
-    Strip strip = scores_.StripOf(rows.begin, block, first);
+    const auto strip_at = [&](std::int64_t r) {
+      return r < rows.end ? scores_.StripOf(r, block, first) : Strip{};
+    };
+    // Only kernels that compute scores ahead look at a strip before its turn.
+    [[maybe_unused]] Strip next;
+    if constexpr (P::kLateScale) next = strip_at(rows.begin);
     for (std::int64_t r = rows.begin; r < rows.end; r += P::kStripRows) {
-      const std::int64_t after = r + P::kStripRows;
-      const Strip next = after < rows.end ? scores_.StripOf(after, block, first) : Strip{};
+      const Strip strip = P::kLateScale ? next : scores_.StripOf(r, block, first);
+      if constexpr (P::kLateScale) next = strip_at(r + P::kStripRows);
       if (strip.needed.empty()) {
         values.Complete();
         if (finishing_) values.WriteZeros(strip);
@@ -126,12 +131,13 @@ class ForwardTaskRunner {
           values.Complete();
           scores_.Score(strip, first, late);  // pass 1
         }
-        ahead = late && !next.needed.empty() && scores_.ScoreAhead(next, first, queue);
+        if constexpr (P::kLateScale) {
+          ahead = late && !next.needed.empty() && scores_.ScoreAhead(next, first, queue);
+        }
         const bool masked = JoinStrip(strip, block, first, late, queue, states);
         values.Complete();
         values.Add(strip, masked);  // pass 4
       }
-      strip = next;
     }
     values.Complete();
   }

@@ -56,30 +56,38 @@ inline ForwardHead::ForwardHead(const Call& call, const Entry& at, std::int64_t 
       first_head(h),
       first_query(at.q_position),
       first_key(at.k_position),
-      scale(rows_of(call.scale_tensor, at.batch, h, at.q_begin)),
-      mask(rows_of(call.mask, at.batch, h, at.q_begin, at.k_begin)),
-      bias(rows_of(call.bias, at.batch, h, at.q_begin, at.k_begin)),
-      alibi(rows_of(call.alibi, at.batch, h, at.q_begin)),
-      sinks(rows_of(call.sinks, at.batch, h, at.q_begin)),
-      relative(rows_of(call.relative_bias, at.batch, h, at.q_begin)),
       relative_pad(call.relative_pad),
       tiles(call.block_tiles),
       tiles_row(at.q_begin),
       tiles_key(at.k_begin),
-      lse(rows_of(call.lse, at.batch, h, at.q_begin)),
-      max_logit(rows_of(call.max_logit, at.batch, h, at.q_begin)),
-      entropy(rows_of(call.entropy, at.batch, h, at.q_begin)),
-      max_weight(rows_of(call.max_weight, at.batch, h, at.q_begin)),
-      logit_mean(rows_of(call.logit_mean, at.batch, h, at.q_begin)),
-      logit_var(rows_of(call.logit_var, at.batch, h, at.q_begin)),
-      visible(rows_of(call.visible, at.batch, h, at.q_begin)),
-      logit_count(rows_of(call.logit_count, at.batch, h, at.q_begin)),
-      key_sums(rows_of(call.key_sums, at.batch, h, at.k_begin)),
-      weights(rows_of(call.weights, at.batch, h, at.q_begin, at.k_begin)),
       weights_before(at.k_begin),
       weights_after(call.sequences.n_k - at.k_begin - at.k_len) {
+  const auto mine = [&](const auto& x, std::int64_t column = 0) {
+    return rows_of(x, at.batch, h, at.q_begin, column);
+  };
+  if (any_given(call.scale_tensor, call.mask, call.bias, call.alibi, call.sinks, call.relative_bias)) {
+    scale = mine(call.scale_tensor);
+    mask = mine(call.mask, at.k_begin);
+    bias = mine(call.bias, at.k_begin);
+    alibi = mine(call.alibi);
+    sinks = mine(call.sinks);
+    relative = mine(call.relative_bias);
+    take_shared_mask(*this, call.group);
+  }
+  if (any_given(call.lse, call.max_logit, call.entropy, call.max_weight, call.logit_mean, call.logit_var, call.visible,
+                call.logit_count, call.key_sums, call.weights)) {
+    lse = mine(call.lse);
+    max_logit = mine(call.max_logit);
+    entropy = mine(call.entropy);
+    max_weight = mine(call.max_weight);
+    logit_mean = mine(call.logit_mean);
+    logit_var = mine(call.logit_var);
+    visible = mine(call.visible);
+    logit_count = mine(call.logit_count);
+    key_sums = rows_of(call.key_sums, at.batch, h, at.k_begin);
+    weights = mine(call.weights, at.k_begin);
+  }
   if (tiles) tiles.offsets += at.batch * tiles.batch + h * tiles.head;
-  take_shared_mask(*this, call.group);
 }
 
 inline ForwardHead head_of(const Call& call, std::int64_t e, std::int64_t kv_head) {

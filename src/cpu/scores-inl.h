@@ -276,7 +276,7 @@ class ScoreRows {
                                              .s = scratch_.s + begin,
                                              .lds = scratch_.lds};
       done = StreamedScores(scores);
-      if constexpr (!P::kPairs) {
+      if constexpr (!P::kPairs || std::is_same_v<S, BFloat16>) {
         if (const std::int64_t left = needed.end - begin - done; left > 0 && left <= kKeysNotWorthPacking) {
           scores.q = scratch_.q;
           scores.ldq = scratch_.ldq;

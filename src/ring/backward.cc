@@ -6,8 +6,10 @@
 #include "cpu/zero.h"
 #include "keel/ring.h"
 #include "ring/local.h"
+#include "ring/portions.h"
 #include "ring/terms.h"
 #include "ring/tour.h"
+#include "runtime/machine.h"
 
 namespace keel::ring {
 namespace {
@@ -94,6 +96,11 @@ class BackwardTour {
         geometry_(sharding, link.size(), p.batch, options),
         in_(in),
         options_(options),
+        // On one thread a head at a time: what the queries' two stretches add to its keys is then added up in the
+        // second-level cache. Not where a sum may be over heads, which would depend on the number of threads.
+        portions_(p, (options.threads > 0 ? options.threads : machine().threads) > 1 || options.dropout > 0 ||
+                         g.dbias.given() || g.dscale.given()),
+        everything_(p, true),
         sums_(accumulation_dtype(p.dtype)),
         queries_(stretches(geometry_.queries(link.rank()))),
         keys_(geometry_.keys(link.rank())),
@@ -149,14 +156,16 @@ class BackwardTour {
     sum.set_over_ranks(any(Together::yes) || (!any(Together::no) && of_ranks[0][1] != 0.0));
   }
 
-  BackwardInputs inputs(const Queries& queries, const TensorView& k, const TensorView& v) const {
-    return {.q = queries.of_rows(in_.q),
-            .k = k,
-            .v = v,
-            .out = queries.of_rows(in_.out),
-            .lse = queries.of_rows(in_.lse),
-            .dout = queries.of_rows(in_.dout),
-            .dlse = queries.of_rows(in_.dlse)};
+  BackwardInputs inputs(const Portions& portions, std::int64_t at, const Queries& queries, const TensorView& k,
+                        const TensorView& v) const {
+    const auto mine = [&](const auto& x) { return portions.of_queries(queries.of_rows(x), at); };
+    return {.q = mine(in_.q),
+            .k = portions.of_keys(k, at),
+            .v = portions.of_keys(v, at),
+            .out = mine(in_.out),
+            .lse = mine(in_.lse),
+            .dout = mine(in_.dout),
+            .dlse = mine(in_.dlse)};
   }
 
   // A sum over rows that belongs to no key: from a call without keys.
@@ -166,36 +175,45 @@ class BackwardTour {
       Options o = slice_options(options_, geometry_.sharding(), queries, {});
       o.sinks = options_.sinks;
       keel::attention_backward(
-          inputs(queries, slice(in_.k, 2, 0, 0, in_.k.shape[2]), slice(in_.v, 2, 0, 0, in_.v.shape[2])),
+          inputs(everything_, 0, queries, slice(in_.k, 2, 0, 0, in_.k.shape[2]), slice(in_.v, 2, 0, 0, in_.v.shape[2])),
           {.dsinks = dsinks_.view(), .accumulate = true}, o);
     }
   }
 
   void compute(const Block& block, void* returned) const {
     const auto to = returned_.views<void*>(block.rows, returned);
-    const bool dk = returned_.d_k > 0, dv = returned_.d_v > 0;
-    const std::int64_t n_k = geometry_.sharding().n_k;
-    for (std::size_t x = 0; x < block.rows.size(); ++x) {
-      const Rows& all = block.rows[x];
-      if (all.size() == 0) continue;
-      cpu::zero(dk ? to[2 * x] : MutableTensorView{});
-      cpu::zero(dv ? to[2 * x + 1] : MutableTensorView{});
-      for (const Queries& queries : queries_) {
-        const Rows keys = geometry_.visible(queries.rows, all);
-        if (queries.rows.size() == 0 || keys.size() == 0) continue;
-        const auto part = [&](const MutableTensorView& y) {
-          return slice(y, 2, keys.begin - all.begin, keys.end - all.begin, all.size());
-        };
-        const Gradients gradients = {.dq = queries.of_rows(dq_.view()),
-                                     .dk = dk ? part(to[2 * x]) : MutableTensorView{},
-                                     .dv = dv ? part(to[2 * x + 1]) : MutableTensorView{},
-                                     .dbias = of_keys(queries.of_rows(dbias_.view()), keys, n_k),
-                                     .dscale = queries.of_rows(dscale_.view()),
-                                     .accumulate = true};
-        keel::attention_backward(
-            inputs(queries, of_block(block, block.k[x], x, keys), of_block(block, block.v[x], x, keys)), gradients,
-            slice_options(options_, geometry_.sharding(), queries, keys));
+    for (std::int64_t at = 0; at < portions_.count(); ++at) {
+      for (std::size_t x = 0; x < block.rows.size(); ++x) {
+        if (block.rows[x].size() == 0) continue;
+        compute(at, block, x,
+                {.dk = returned_.d_k > 0 ? portions_.of_keys(to[2 * x], at) : MutableTensorView{},
+                 .dv = returned_.d_v > 0 ? portions_.of_keys(to[2 * x + 1], at) : MutableTensorView{}});
       }
+    }
+  }
+
+  // What a portion of the queries gives to one stretch of keys, and takes from it.
+  void compute(std::int64_t at, const Block& block, std::size_t stretch, const Gradients& of_stretch) const {
+    const Rows& all = block.rows[stretch];
+    cpu::zero(of_stretch.dk);
+    cpu::zero(of_stretch.dv);
+    for (const Queries& queries : queries_) {
+      const Rows keys = geometry_.visible(queries.rows, all);
+      if (queries.rows.size() == 0 || keys.size() == 0) continue;
+      const auto part = [&](const MutableTensorView& y) {
+        return slice(y, 2, keys.begin - all.begin, keys.end - all.begin, all.size());
+      };
+      const auto mine = [&](const auto& y) { return portions_.of_queries(queries.of_rows(y), at); };
+      const Gradients gradients = {.dq = mine(dq_.view()),
+                                   .dk = part(of_stretch.dk),
+                                   .dv = part(of_stretch.dv),
+                                   .dbias = of_keys(mine(dbias_.view()), keys, geometry_.sharding().n_k),
+                                   .dscale = mine(dscale_.view()),
+                                   .accumulate = true};
+      const Options options = slice_options(options_, geometry_.sharding(), queries, keys);
+      keel::attention_backward(inputs(portions_, at, queries, of_block(block, block.k[stretch], stretch, keys),
+                                      of_block(block, block.v[stretch], stretch, keys)),
+                               gradients, portions_.of_queries(options, at));
     }
   }
 
@@ -216,6 +234,7 @@ class BackwardTour {
   Geometry geometry_;
   const BackwardInputs& in_;
   const Options& options_;
+  Portions portions_, everything_;
   DType sums_;
   std::array<Queries, 2> queries_;
   Shard keys_;

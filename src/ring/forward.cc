@@ -53,22 +53,27 @@ std::uint64_t requests_of(const Outputs& o) {
 
 }  // namespace
 
+// On one thread a head at a time: what it adds is then joined while it is in the second-level cache. More threads share
+// all heads.
 RowSums::RowSums(const ForwardCall& call, bool in_place)
     : call_(call),
+      portions_(call.problem, call.threads() > 1 || call.options.dropout > 0 || call.outputs.weights.given()),
       own_({call.problem.batch, call.problem.q_heads, call.queries().size(), call.problem.d_v},
            accumulation_dtype(call.problem.dtype), kept_for(call.outputs)),
-      next_({call.problem.batch, call.problem.q_heads, call.queries().size(), call.problem.d_v},
+      next_({portions_.entries(), portions_.q_heads(), call.queries().size(), call.problem.d_v},
             accumulation_dtype(call.problem.dtype), kept_for(call.outputs)),
       total_(in_place ? with_callers(own_.results(), call.tensors.out, call.outputs) : own_.results()),
       weights_(call.outputs.weights, call.geometry.sharding().n_k),
       queries_(stretches(call.queries())) {}
 
-void RowSums::attend(const Queries& queries, const Rows& keys, const TensorView& k, const TensorView& v,
-                     const RowResults& to) const {
+void RowSums::attend(const Portions& portions, std::int64_t at, const Queries& queries, const Rows& keys,
+                     const TensorView& k, const TensorView& v, const RowResults& to) const {
   Outputs outputs = to.outputs;
-  outputs.weights = weights_.view(queries, keys);
-  keel::attention(queries.of_rows(call_.tensors.q), k, v, to.out,
-                  slice_options(call_.options, call_.geometry.sharding(), queries, keys), outputs);
+  outputs.weights = portions.of_queries(weights_.view(queries, keys), at);
+  keel::attention(portions.of_queries(queries.of_rows(call_.tensors.q), at), portions.of_keys(k, at),
+                  portions.of_keys(v, at), to.out,
+                  portions.of_queries(slice_options(call_.options, call_.geometry.sharding(), queries, keys), at),
+                  outputs);
 }
 
 void RowSums::add(const Block& block) {
@@ -81,13 +86,16 @@ void RowSums::add(std::size_t part, const Block& block, std::size_t stretch) {
   const Queries& queries = queries_[part];
   const Rows keys = call_.geometry.visible(queries.rows, block.rows[stretch]);
   if (queries.rows.size() == 0 || keys.size() == 0) return;
-  const RowResults total = total_.slice(queries.first, queries.first + queries.rows.size());
+  const RowResults all = total_.slice(queries.first, queries.first + queries.rows.size());
   const RowResults next = next_.results().slice(0, queries.rows.size());
-  const RowResults& to = begun_[part] ? next : total;
-  attend(queries, keys, of_block(block, block.k[stretch], stretch, keys),
-         of_block(block, block.v[stretch], stretch, keys), to);
-  weights_.note(queries, keys, to.outputs.lse);
-  if (begun_[part]) {
+  const TensorView k = of_block(block, block.k[stretch], stretch, keys);
+  const TensorView v = of_block(block, block.v[stretch], stretch, keys);
+  for (std::int64_t at = 0; at < portions_.count(); ++at) {
+    const RowResults total = portions_.of_queries(all, at);
+    const RowResults& to = begun_[part] ? next : total;
+    attend(portions_, at, queries, keys, k, v, to);
+    weights_.note(queries, keys, to.outputs.lse);
+    if (!begun_[part]) continue;
     keel::merge(std::array{total.partial(), next.partial()}, total.out, total.outputs, call_.options.threads);
   }
   begun_[part] = true;
@@ -97,8 +105,8 @@ void RowSums::complete() {
   for (std::size_t part = 0; part < queries_.size(); ++part) {
     const Queries& queries = queries_[part];
     if (begun_[part] || queries.rows.size() == 0) continue;
-    const Rows none{};
-    attend(queries, none, keel::slice(call_.tensors.k, 2, 0, 0, call_.tensors.k.shape[2]),
+    const Portions all(call_.problem, true);
+    attend(all, 0, queries, {}, keel::slice(call_.tensors.k, 2, 0, 0, call_.tensors.k.shape[2]),
            keel::slice(call_.tensors.v, 2, 0, 0, call_.tensors.v.shape[2]),
            total_.slice(queries.first, queries.first + queries.rows.size()));
   }

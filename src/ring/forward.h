@@ -7,9 +7,11 @@
 #include "core/problem.h"
 #include "ring/link.h"
 #include "ring/local.h"
+#include "ring/portions.h"
 #include "ring/rows.h"
 #include "ring/tour.h"
 #include "ring/weights.h"
+#include "runtime/machine.h"
 
 namespace keel::ring {
 
@@ -24,6 +26,7 @@ struct ForwardCall {
 
   Shard queries() const { return geometry.queries(link.rank()); }
   Shard keys() const { return geometry.keys(link.rank()); }
+  int threads() const { return options.threads > 0 ? options.threads : machine().threads; }
   BlockShape block_shape() const { return {problem.batch, problem.kv_heads, problem.d_k, problem.d_v, problem.dtype}; }
 };
 
@@ -53,11 +56,12 @@ class RowSums {
 
  private:
   void add(std::size_t part, const Block& block, std::size_t stretch);
-  void attend(const Queries& queries, const Rows& keys, const TensorView& k, const TensorView& v,
-              const RowResults& to) const;
+  void attend(const Portions& portions, std::int64_t at, const Queries& queries, const Rows& keys, const TensorView& k,
+              const TensorView& v, const RowResults& to) const;
 
   const ForwardCall& call_;
-  RowMemory own_, next_;
+  Portions portions_;
+  RowMemory own_, next_;  // of all, and of a portion
   RowResults total_;
   Weights weights_;
   std::array<Queries, 2> queries_;

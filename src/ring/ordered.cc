@@ -16,9 +16,10 @@ class Ordered final : public ForwardWay {
              accumulation_dtype(call.problem.dtype), kept_for(call.outputs)),
         rows_(with_callers(own_.results(), call.tensors.out, call.outputs)),
         shape_(call.block_shape()),
+        heads_(call.problem, call.options.dropout > 0),
         collected_(call.geometry.collected(call.link.rank())) {
     rows_.out = call.tensors.out;
-    if (call.options.dropout == 0.0) shape_.batch = shape_.heads = 1;
+    shape_.batch = heads_.entries(), shape_.heads = heads_.kv_heads();
     const Rows all = collected_;
     for (Wave& wave : waves_) {
       wave.memory = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(shape_.bytes({all, {}})));
@@ -30,12 +31,9 @@ class Ordered final : public ForwardWay {
   }
 
   void run() override {
-    const Problem& p = call_.problem;
-    if (p.batch == 0 || p.kv_heads == 0) return;
-    const std::int64_t count = (p.batch / shape_.batch) * (p.kv_heads / shape_.heads);
-    begin(0, count);
-    for (std::int64_t at = 0; at < count; ++at) {
-      begin(at + 1, count);
+    begin(0);
+    for (std::int64_t at = 0; at < heads_.count(); ++at) {
+      begin(at + 1);
       Wave& wave = waves_[static_cast<std::size_t>(at % 2)];
       for (Message& message : wave.in) call_.link.wait(message);
       call_.link.attempt([&] { compute(at, wave); });
@@ -53,21 +51,11 @@ class Ordered final : public ForwardWay {
     std::unique_ptr<std::byte[]> memory;
   };
 
-  // What wave `at` takes of something with all entries and `heads` heads.
-  template <std::size_t Rank, class Pointer>
-  BasicView<Rank, Pointer> of_wave(const BasicView<Rank, Pointer>& x, std::int64_t at, std::int64_t heads) const {
-    const std::int64_t batch = entry_of(at), group = heads / call_.problem.kv_heads, head = kv_head_of(at) * group;
-    return slice(slice(x, 0, batch, batch + shape_.batch, call_.problem.batch), 1, head, head + shape_.heads * group,
-                 heads);
-  }
-  std::int64_t entry_of(std::int64_t at) const { return at * shape_.heads / call_.problem.kv_heads; }
-  std::int64_t kv_head_of(std::int64_t at) const { return at * shape_.heads % call_.problem.kv_heads; }
-
-  void begin(std::int64_t at, std::int64_t count) {
-    if (at >= count) return;
+  void begin(std::int64_t at) {
+    if (at >= heads_.count()) return;
     Wave& wave = waves_[static_cast<std::size_t>(at % 2)];
-    const auto part = [&](const TensorView& x) { return of_wave(x, at, call_.problem.kv_heads); };
-    const Block own = own_block(call_.keys(), part(call_.tensors.k), part(call_.tensors.v));
+    const Block own =
+        own_block(call_.keys(), heads_.of_keys(call_.tensors.k, at), heads_.of_keys(call_.tensors.v, at));
     const int rank = call_.link.rank(), size = call_.link.size();
     for (int step = 1; step < size; ++step) {
       const int from = (rank + size - step) % size, to = (rank + step) % size;
@@ -103,35 +91,23 @@ class Ordered final : public ForwardWay {
   }
 
   void attend(std::int64_t at, const Queries& queries, const TensorView& k, const TensorView& v) const {
-    const Problem& p = call_.problem;
-    const std::int64_t n_k = call_.geometry.sharding().n_k, group = p.q_heads / p.kv_heads;
-    const std::int64_t batch = entry_of(at), head = kv_head_of(at) * group, heads = shape_.heads * group;
-    const auto mine = [&](const auto& x) { return of_wave(x, at, p.q_heads); };
-    const auto of_heads = [&](const HeadView& x) { return slice(x, 0, head, head + heads, p.q_heads); };
-    const auto of_entries = [&](const ListView& x) {
-      return x.empty() ? x : ListView(slice<1, const void*>(x, 0, batch, batch + shape_.batch, p.batch));
-    };
+    const std::int64_t n_k = call_.geometry.sharding().n_k;
     Options o = slice_options(call_.options, call_.geometry.sharding(), queries, collected_);
-    o.scale_tensor = mine(o.scale_tensor);
-    o.mask = mine(o.mask);
-    o.bias = mine(o.bias);
-    o.alibi = mine(o.alibi);
-    o.sinks = of_heads(call_.options.sinks);
-    o.q_lengths = of_entries(o.q_lengths);
-    o.k_lengths = of_entries(o.k_lengths);
-    RowResults to = rows_.slice(queries.first, queries.first + queries.rows.size());
-    for (const RowStatistic& s : kRowStatistics) to.outputs.*s.result = mine(to.outputs.*s.result);
-    const MutableTensorView weights = mine(queries.of_rows(call_.outputs.weights));
+    o.sinks = call_.options.sinks;
+    RowResults to = heads_.of_queries(rows_.slice(queries.first, queries.first + queries.rows.size()), at);
+    const MutableTensorView weights = heads_.of_queries(queries.of_rows(call_.outputs.weights), at);
     cpu::zero(of_keys(weights, {0, collected_.begin}, n_k));
     cpu::zero(of_keys(weights, {collected_.end, n_k}, n_k));
     to.outputs.weights = of_keys(weights, collected_, n_k);
-    keel::attention(mine(queries.of_rows(call_.tensors.q)), k, v, mine(to.out), o, to.outputs);
+    keel::attention(heads_.of_queries(queries.of_rows(call_.tensors.q), at), k, v, to.out, heads_.of_queries(o, at),
+                    to.outputs);
   }
 
   const ForwardCall& call_;
   RowMemory own_;
   RowResults rows_;
   BlockShape shape_;
+  Portions heads_;
   Rows collected_;
   std::array<Wave, 2> waves_;
 };
