@@ -303,12 +303,23 @@ HWY_INLINE V Suspect(D d, V seen, V values) {
 template <class T>
 HWY_INLINE bool AllFinite(const T* values, std::int64_t rows, std::int64_t columns, std::int64_t ld) {
   const hn::ScalableTag<T> d;
-  auto seen = hn::Zero(d);
-  for (std::int64_t x = 0; x < rows; ++x) {
+  const auto zero = hn::Zero(d);
+  auto seen0 = zero, seen1 = zero, seen2 = zero, seen3 = zero;  // 0, or NaN; four chains, for the latency of one
+  const auto add = [&](auto& seen, const T* at) { seen = hn::MulAdd(hn::Load(d, at), zero, seen); };
+  std::int64_t x = 0;
+  for (; x + 4 <= rows; x += 4) {
     const T* const row = values + x * ld;
-    ForVectors(d, columns, [&](std::int64_t c) { seen = Suspect(d, seen, hn::Load(d, row + c)); });
+    ForVectors(d, columns, [&](std::int64_t c) {
+      add(seen0, row + c);
+      add(seen1, row + ld + c);
+      add(seen2, row + 2 * ld + c);
+      add(seen3, row + 3 * ld + c);
+    });
   }
-  return hn::AllFalse(d, hn::IsNaN(seen));
+  for (; x < rows; ++x) {
+    ForVectors(d, columns, [&](std::int64_t c) { add(seen0, values + x * ld + c); });
+  }
+  return hn::AllFalse(d, hn::IsNaN(hn::Add(hn::Add(seen0, seen1), hn::Add(seen2, seen3))));
 }
 
 // Values [j, j + keys) as rows ldv elements apart, padded with 0 to whole vectors. Returns whether all are finite.
