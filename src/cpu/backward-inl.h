@@ -208,8 +208,8 @@ class BackwardRunner : BackwardBlock<P> {
       for (std::int64_t x = rows / 2 * 2; x < 2 * P::Steps(rows); x += 2) RoundRows(x, rows, keys);
     }
     FindRows(rows, block);
-    if (call_.dv) AddToKeys(r, rows, block, Values(rows), dv_);  // pass 4
-    if (call_.dk) AddToKeys(r, rows, block, Keys(rows), dk_);    // pass 1'
+    if (call_.dv) AddToKeys(r, rows, block, Values(r, rows), dv_);  // pass 4
+    if (call_.dk) AddToKeys(r, rows, block, Keys(rows), dk_);       // pass 1'
   }
 
   // What is not computed of a row of `padded` keys becomes 0.
@@ -302,13 +302,13 @@ class BackwardRunner : BackwardBlock<P> {
   }
 
   // What multiplies what in dv and dk.
-  KeyTerms<P> Values(std::int64_t rows) const {
+  KeyTerms<P> Values(std::int64_t r, std::int64_t rows) const {
     MakeFactors(scratch_.dout, scratch_.ldo, rows, f_.d_v, scratch_.dout_factors, scratch_.ldof);
     return {scratch_.s,
             kWeightRows * scratch_.lds,
             scratch_.dout,
             scratch_.ldo,
-            !masked_ || HasFiniteGradients(rows),
+            !masked_ || HasFiniteGradients(r, rows),
             scratch_.dout_factors,
             scratch_.ldof};
   }

@@ -152,7 +152,12 @@ class BackwardBlock {
                 ? std::isfinite(static_cast<T>(f_.scale * kLog2E))
                 : std::all_of(scratch_.scale, scratch_.scale + rows, [](T x) { return std::isfinite(x); }));
   }
-  bool HasFiniteGradients(std::int64_t rows) const { return P::AreFinite(scratch_.dout, rows, f_.d_v, scratch_.ldo); }
+  // Where out·do is finite, do is.
+  bool HasFiniteGradients(std::int64_t r, std::int64_t rows) const {
+    const RowNumbers<T>* const numbers = memory_.numbers + r;
+    return std::all_of(numbers, numbers + rows, [](const auto& row) { return std::isfinite(row.delta); }) ||
+           P::AreFinite(scratch_.dout, rows, f_.d_v, scratch_.ldo);
+  }
 
   void PackPanels(DType dtype, const Rows& from, Range block, const PanelShape& shape, Operand* to) {
     const std::int64_t depth = shape.depth > 0 ? shape.depth : P::Steps(shape.d);

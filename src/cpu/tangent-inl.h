@@ -179,7 +179,7 @@ class TangentRunner : BackwardPreparer<P> {
     if (!t_.is_double) return;
     finite_q_ = HasFiniteQueries(rows) && P::AreFinite(q, rows, 2 * f_.d_k, more_.ldq);
     LoadGradients(r, rows);
-    finite_dout_ = HasFiniteGradients(rows);
+    finite_dout_ = HasFiniteGradients(r, rows);
   }
 
   // v or k, as rows, and what they move by.
