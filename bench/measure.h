@@ -31,8 +31,8 @@ struct Repeat {
 
 struct Result {
   Row row;
-  std::string skipped;  // why nothing was measured; empty otherwise
-  std::string plan;     // of the subject, as text
+  std::string skipped;   // why nothing was measured; empty otherwise
+  std::string plan;      // of the subject, as text
   bool by_unit = false;  // its products are those of the matrix unit
   int threads = 1;
   std::int64_t target = 0, workspace_bytes = 0;

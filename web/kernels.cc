@@ -15,7 +15,8 @@ using Products = HWY_NAMESPACE::FmaProducts<float>;
 
 // Highway 1.0.3 has no vectors of double on this target.
 [[noreturn]] void left_out(const char* what) {
-  throw Error(ErrorCode::unsupported, std::string("[playground] expected a forward or backward call in f32, got ") + what);
+  throw Error(ErrorCode::unsupported,
+              std::string("[playground] expected a forward or backward call in f32, got ") + what);
 }
 
 }  // namespace

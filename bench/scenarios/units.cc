@@ -1,5 +1,5 @@
-// bf16 on the machine's matrix unit: as a share of the unit's peak, and relative to widening it to f32. AMX is so fast that
-// the softmax and moving tiles take longer than the products; AVX512_BF16 is bound by its products.
+// bf16 on the machine's matrix unit: as a share of the unit's peak, and relative to widening it to f32. AMX is so fast
+// that the softmax and moving tiles take longer than the products; AVX512_BF16 is bound by its products.
 #include "bench/scenarios/scenarios.h"
 #include "runtime/machine.h"
 

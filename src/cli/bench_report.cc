@@ -241,12 +241,11 @@ std::string bench_table(const bench::Measurements& m) {
   for (const auto& [kind, rates] : m.yardsticks.measured()) {
     const Summary s = bench::summary_of(rates);
     const bool memory = is_memory(kind.what);
-    const std::string what =
-        memory ? fmt::format("{} {}", kind.what == What::read ? "reading" : "reading and writing",
-                             bytes_text(m.yardsticks.memory_bytes()))
-        : kind.what == What::unit
-            ? fmt::format("products by {}", unit_name())
-            : fmt::format("FMA peak {} {}", hwy::TargetName(kind.target), keel::name_of(kind.dtype));
+    const std::string what = memory ? fmt::format("{} {}", kind.what == What::read ? "reading" : "reading and writing",
+                                                  bytes_text(m.yardsticks.memory_bytes()))
+                             : kind.what == What::unit ? fmt::format("products by {}", unit_name())
+                                                       : fmt::format("FMA peak {} {}", hwy::TargetName(kind.target),
+                                                                     keel::name_of(kind.dtype));
     text += fmt::format("{} {}, {} thread{}: {:.1f} {} (quartiles {:.1f} – {:.1f}, best {:.1f})\n",
                         bold(fmt::format("{:<10}", memory ? "bandwidth" : "peak")), what, kind.threads,
                         kind.threads > 1 ? "s" : "", s.median * 1e-9, memory ? "GB/s" : "GFLOP/s", s.lower * 1e-9,

@@ -54,7 +54,7 @@ constexpr std::int64_t magnitude(std::int64_t x) { return x < 0 ? -x : x; }
     counts &= !__builtin_mul_overflow(count, size, &count);
     // Bytes that the view reaches below and above its base, to the highest element's first byte.
     std::int64_t reach = 0;
-    fits &= stride != std::numeric_limits<std::int64_t>::min() &&  // it has no magnitude
+    fits &= stride != std::numeric_limits<std::int64_t>::min() &&  // whose magnitude would overflow
             !__builtin_mul_overflow(stride, std::max<std::int64_t>(size, 1) - 1, &reach) &&
             !__builtin_mul_overflow(reach, layout.item, &reach) &&
             !__builtin_add_overflow(below, std::min<std::int64_t>(reach, 0), &below) &&

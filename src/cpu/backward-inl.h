@@ -212,7 +212,7 @@ class BackwardRunner : BackwardBlock<P> {
     if (call_.dk) AddToKeys(r, rows, block, Keys(rows), dk_);       // pass 1'
   }
 
-  // What is not computed of a row of `padded` keys becomes 0.
+  // Zeroes what was not computed of a row of `padded` keys.
   static HWY_NOINLINE void ZeroOutside(Range computed, std::int64_t padded, T* row) {
     std::fill(row, row + computed.begin, T{0});
     if (computed.end < padded) std::fill(row + computed.end, row + padded, T{0});
@@ -304,25 +304,25 @@ class BackwardRunner : BackwardBlock<P> {
   // What multiplies what in dv and dk.
   KeyTerms<P> Values(std::int64_t r, std::int64_t rows) const {
     MakeFactors(scratch_.dout, scratch_.ldo, rows, f_.d_v, scratch_.dout_factors, scratch_.ldof);
-    return {scratch_.s,
-            kWeightRows * scratch_.lds,
-            scratch_.dout,
-            scratch_.ldo,
-            !masked_ || HasFiniteGradients(r, rows),
-            scratch_.dout_factors,
-            scratch_.ldof};
+    return {.weights = scratch_.s,
+            .ldw = kWeightRows * scratch_.lds,
+            .values = scratch_.dout,
+            .ld = scratch_.ldo,
+            .finite = !masked_ || HasFiniteGradients(r, rows),
+            .factors = scratch_.dout_factors,
+            .ldf = scratch_.ldof};
   }
   KeyTerms<P> Keys(std::int64_t rows) const {
     MakeFactors(scratch_.q, scratch_.ldq, rows, f_.d_k, scratch_.q_factors, scratch_.ldqf);
-    return {scratch_.t,
-            kWeightRows * scratch_.lds,
-            scratch_.q,
-            scratch_.ldq,
-            !masked_ || HasFiniteQueries(rows),
-            scratch_.q_factors,
-            scratch_.ldqf};
+    return {.weights = scratch_.t,
+            .ldw = kWeightRows * scratch_.lds,
+            .values = scratch_.q,
+            .ld = scratch_.ldq,
+            .finite = !masked_ || HasFiniteQueries(rows),
+            .factors = scratch_.q_factors,
+            .ldf = scratch_.ldqf};
   }
-  static constexpr std::int64_t kWeightRows = P::kPairs ? 2 : 1;  // that a row of weights takes the place of
+  static constexpr std::int64_t kWeightRows = P::kPairs ? 2 : 1;  // rows of scores per row of weights
   static void MakeFactors(const Operand* values, std::int64_t ld, std::int64_t rows, std::int64_t columns, Operand* to,
                           std::int64_t ldf) {
     if constexpr (P::kTransposesSums) {

@@ -120,10 +120,9 @@ class BackwardBlock {
     return RoundUp(P::Steps(d), static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>())));
   }
 
-  // Rows of zeros, which the last product reads, or the last pair of rows.
+  // Zeros behind the last row: products read whole tiles of rows, and pairs of rows are read whole.
   void ZeroTail(Operand* rows_of, std::int64_t rows, std::int64_t ld) const {
-    const std::int64_t end = P::kPairs ? RoundUp(P::TiledRows(rows), std::int64_t{2}) : P::TiledRows(rows);
-    std::fill(rows_of + rows * ld, rows_of + end * ld, Operand{});
+    std::fill(rows_of + rows * ld, rows_of + RoundUp(P::TiledRows(rows), std::int64_t{2}) * ld, Operand{});
   }
 
   // The queries, and scale·log₂e. Rows that see nothing become 0: their values must not meet a weight of 0.

@@ -26,14 +26,14 @@ struct KeyTerms {
   std::int64_t ldw;
   const typename P::Operand* values;  // (rows, ld)
   std::int64_t ld;
-  bool finite;                                    // all values
+  bool finite;                                   // all values
   const typename P::Operand* factors = nullptr;  // for pairs: the values as products take them, see KeyGradients
   std::int64_t ldf = 0;
 };
 
-// Sums of `d` columns. They are rows of keys, (keys, ld), if products read the weights by columns; weights in pairs of
-// rows then want pairs of rows of the values. Other products keep the sums transposed, (d, lds): the weights are the
-// right-hand operand, and the few values are transposed to be the left-hand one.
+// Sums of `d` columns. They are rows of keys, (keys, ld), if products read the weights by columns; if the
+// weights are in pairs of rows, so are the values. Other products keep the sums transposed, (d, lds): the weights are
+// the right-hand operand, and the few values are transposed to be the left-hand one.
 template <class P>
 class KeyGradients {
  public:
@@ -61,6 +61,7 @@ class KeyGradients {
     if constexpr (P::kTransposesSums) {
       AddTransposed(x, keys);
     } else {
+      static_assert(P::kKeyTile <= kRowTile);  // keys are rows of the register tile
       const auto* const factors = P::kPairs ? x.factors : x.values;
       const std::int64_t ldf = P::kPairs ? x.ldf : x.ld;
       ForColumns<T>(RoundUp(d_, scratch_.granule), [&](std::int64_t c, std::int64_t width) {

@@ -167,8 +167,7 @@ HWY_INLINE void ScoresOneByOne(const ScoresInPlace<T, S, A>& x) {
   const S* k = x.k;
   const auto column = [&](std::ptrdiff_t c) {
     if constexpr (kPairs) {
-      const Pair pair = {k[2 * c * x.column_stride],
-                         2 * c + 1 < x.d_k ? k[(2 * c + 1) * x.column_stride] : BFloat16{}};
+      const Pair pair = {k[2 * c * x.column_stride], 2 * c + 1 < x.d_k ? k[(2 * c + 1) * x.column_stride] : BFloat16{}};
       return Broadcast(d, &pair);
     } else {
       return hn::Set(d, ToScalar<T>(k[c * x.column_stride]));
@@ -182,7 +181,8 @@ HWY_INLINE void ScoresOneByOne(const ScoresInPlace<T, S, A>& x) {
         sum = MultiplyAdd<A>(Broadcast(d, x.q + r * x.ldq + c), column(c), sum);
       };
       std::ptrdiff_t c = 0;
-      for (; c + 4 <= steps; c += 4) add(c), add(c + 1), add(c + 2), add(c + 3);  // short enough to overlap with what follows
+      for (; c + 4 <= steps; c += 4)
+        add(c), add(c + 1), add(c + 2), add(c + 3);  // short enough to overlap with what follows
       for (; c < steps; ++c) add(c);
       if constexpr (kPairs) sum = hn::Mul(hn::Add(hn::Zero(d), sum), hn::Set(d, x.scale[r]));
       x.s[r * x.lds + y] = hn::GetLane(sum);

@@ -89,7 +89,7 @@ HWY_INLINE V Exp2(D d, V x) {
   return hn::BitCast(d, hn::Add(hn::BitCast(du, Exp2Fraction(d, f)), exponent));
 }
 
-// Exists while weights are computed, and flushes the denormal results of AVX-512's 2^x where they are slow.
+// While one exists, denormal weights, which AVX-512's 2^x can produce, become 0 on cores where they are slow.
 #if HWY_TARGET == HWY_AVX3
 using NormalWeights = FlushToZero;
 #else

@@ -114,9 +114,7 @@ class ForwardTaskRunner {
     ValueSums<P> values(call_, task_, scratch_, {block, first, states, finishing_}, queue);
     const bool late = scores_.ScalesLate();
     bool ahead = false;  // the scores of the strip are there
-    const auto strip_at = [&](std::int64_t r) {
-      return r < rows.end ? scores_.StripOf(r, block, first) : Strip{};
-    };
+    const auto strip_at = [&](std::int64_t r) { return r < rows.end ? scores_.StripOf(r, block, first) : Strip{}; };
     // Only kernels that compute scores ahead look at a strip before its turn.
     [[maybe_unused]] Strip next;
     if constexpr (P::kLateScale) next = strip_at(rows.begin);

@@ -32,8 +32,8 @@ struct ForwardCall : Call {
   explicit ForwardCall(const Problem& problem) : Call(problem) {}
 
   Tiles tiles;
-  bool keeps_entropy = false;  // what entropy needs
-  bool keeps_moments = false;  // what logit_mean, logit_var and logit_count need
+  bool keeps_entropy = false;    // what entropy needs
+  bool keeps_moments = false;    // what logit_mean, logit_var and logit_count need
   bool flushes_weights = false;  // those below the smallest normal number are 0, as they would take long
 
   // What a second pass, if there is one, needs per row: p = 2^(s·log₂e − m)·norm. Of the accumulation type.

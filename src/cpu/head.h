@@ -62,9 +62,7 @@ inline ForwardHead::ForwardHead(const Call& call, const Entry& at, std::int64_t 
       tiles_key(at.k_begin),
       weights_before(at.k_begin),
       weights_after(call.sequences.n_k - at.k_begin - at.k_len) {
-  const auto mine = [&](const auto& x, std::int64_t column = 0) {
-    return rows_of(x, at.batch, h, at.q_begin, column);
-  };
+  const auto mine = [&](const auto& x, std::int64_t column = 0) { return rows_of(x, at.batch, h, at.q_begin, column); };
   if (any_given(call.scale_tensor, call.mask, call.bias, call.alibi, call.sinks, call.relative_bias)) {
     scale = mine(call.scale_tensor);
     mask = mine(call.mask, at.k_begin);

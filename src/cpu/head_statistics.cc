@@ -18,8 +18,8 @@ const U* rows_from(const MutableStrided& x, const Entry& entry, std::int64_t h) 
   return static_cast<const U*>(x.data) + entry.batch * x.batch + h * x.head;
 }
 
-// T: what the statistics are stored in. The logarithm of the number of outcomes would show for short rows: it is computed
-// again only where that number changes.
+// T: what the statistics are stored in. The logarithm of the number of outcomes would show for short rows: it is
+// computed again only where that number changes.
 template <class T>
 HeadStatistics reduce_head(const Call& call, const Entry& entry, std::int64_t h, double saturation_threshold) {
   const T* const max_logits = rows_from<T>(call.max_logit, entry, h);

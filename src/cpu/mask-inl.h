@@ -37,12 +37,13 @@ HWY_INLINE T SinkOf(const Call& call, const ForwardHead& head, std::int64_t g) {
 }
 
 // The keys that lengths, causal mask, window and a mask shared by all queries leave to query i, from the first to the
-// last; they may be empty. Causal masks and windows need nothing else: a tile of rows and keys is skipped if the ranges
-// of its rows miss it, and needs no mask if they all cover it. Without a branch, as it is found for every row.
+// last; the range may be empty, with begin > end. Causal masks and windows need nothing else: a tile of rows and keys
+// is skipped if the ranges of its rows miss it, and needs no mask if they all cover it. Branch-free, since it is
+// computed for every row.
 struct KeysInReach {
   HWY_INLINE KeysInReach(const Call& call, const ForwardHead& head)
-      : left(std::min(call.sequences.window_left, kFar)),
-        right(std::min(call.sequences.window_right, kFar)),
+      : left(Sequences::bounded(call.sequences.window_left)),
+        right(Sequences::bounded(call.sequences.window_right)),
         begin(head.k_begin),
         end(std::min(head.k_end, head.k_len)),
         diagonal(head.diagonal),
@@ -52,7 +53,6 @@ struct KeysInReach {
     return {std::max(at - left, begin), i < queries ? std::min(at + right + 1, end) : 0};
   }
 
-  static constexpr std::int64_t kFar = std::int64_t{1} << 62;  // sizes and positions are below 2^61: no sum overflows
   std::int64_t left, right, begin, end, diagonal, queries;
 };
 

@@ -195,11 +195,11 @@ HWY_NOINLINE inline bool PackPairValues(const Rows& v, Range block, std::int64_t
 }
 
 #if HWY_TARGET == HWY_AVX3
-// Rows of pairs of columns, as pairs of rows: to[x / 2] holds, for every column, its elements in rows x and x + 1. Rows
-// up to an even number must be there, and whole vectors of columns.
+// Rows of pairs of columns, as pairs of rows: to[x / 2] holds, for every column, its elements in rows x and x + 1.
+// Reads an even number of rows, and whole vectors of columns.
 HWY_NOINLINE inline void PairRows(const Pair* from, std::int64_t ld, std::int64_t rows, std::int64_t columns,
                                   Pair* HWY_RESTRICT to, std::int64_t ldt) {
-  __m512i largest = _mm512_setzero_si512();  // not asked for here
+  __m512i largest = _mm512_setzero_si512();  // unused
   for (std::int64_t x = 0; x < rows; x += 2, to += ldt) {
     const auto* const even = reinterpret_cast<const BFloat16*>(from + x * ld);
     PackTwoKeys(even, even + 2 * ld, RoundUp(columns, std::int64_t{32}), Layout{}, to, largest);

@@ -144,9 +144,8 @@ struct PairProducts {
   using Operand = Pair;
   using Round = Rounding;
   using Queue = NoQueue;
-  static constexpr bool kPairs = true, kTransposesSums = true, kSplits = false;
+  static constexpr bool kPairs = true, kSplits = false;
   static constexpr std::int64_t kScoresFrom = 0;
-  static constexpr std::int64_t kKeyTile = 64;
   static std::int64_t PaddedKeys(std::int64_t keys) { return RoundUp(keys, 32); }  // whole steps of a tile, too
   static std::int64_t PanelKeys() { return 64; }
   static std::int64_t ColumnGranule() { return 16; }

@@ -110,9 +110,9 @@ class TangentRunner : BackwardPreparer<P> {
   using Base::FindNeeded;
   using Base::FindRows;
   using Base::FindSeen;
+  using Base::h_;
   using Base::HasFiniteGradients;
   using Base::HasFiniteQueries;
-  using Base::h_;
   using Base::head_;
   using Base::HidesAll;
   using Base::LoadGradients;
@@ -402,8 +402,7 @@ class TangentRunner : BackwardPreparer<P> {
     const std::int64_t lds = scratch_.lds, ldq = more_.ldq;
     if (call_.dv) {
       KeyGradients<P> to(f_.d_v, sums_.ldv, scratch_, sums_.dv + block.begin * sums_.ldv);
-      AddToKeys(r, rows, block, {more_.p + block.begin, more_.ldp, scratch_.dout, scratch_.ldo, finite_dout_},
-                to);
+      AddToKeys(r, rows, block, {more_.p + block.begin, more_.ldp, scratch_.dout, scratch_.ldo, finite_dout_}, to);
     }
     if (call_.dk) {
       KeyGradients<P> to(f_.d_k, sums_.ldk, scratch_, sums_.dk + block.begin * sums_.ldk);

@@ -25,7 +25,7 @@ struct TangentCall : TangentArrays {
     backward.by_rows = true;
   }
 
-  BackwardCall backward;  // of a jvp: without dout and gradients
+  BackwardCall backward;       // of a jvp: without dout and gradients
   std::int64_t task_rows = 0;  // a multiple of row_block, and row_block itself if is_double
   std::int64_t most_keys = 0;  // of any entry
 

@@ -58,8 +58,7 @@ struct TangentScratch {
   RowMoves<T>* moves;        // (task_rows)
   std::int64_t bytes;
 
-  TangentScratch(const TangentCall& call, const BackwardScratch<P>& other, std::byte* workspace)
-      : bytes(other.bytes) {
+  TangentScratch(const TangentCall& call, const BackwardScratch<P>& other, std::byte* workspace) : bytes(other.bytes) {
     const Call& f = call.backward.forward;
     const Tiles& tiles = call.backward.tiles;
     const std::int64_t rows = RoundUp(tiles.row_block, P::kRowTile), block_keys = RoundUp(tiles.key_block, other.panel);

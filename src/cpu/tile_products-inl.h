@@ -122,6 +122,8 @@ struct TileMultiply {
 // bf16 as it is.
 template <class Tiles>
 struct TileProducts : PairProducts<typename Tiles::Rounding, 16>, TileMultiply<Tiles, 1> {
+  static constexpr bool kTransposesSums = true;
+  static constexpr std::int64_t kKeyTile = 64;
   using Pairs = PairProducts<typename Tiles::Rounding, 16>;
   using Multiplies = TileMultiply<Tiles, 1>;
   using Multiplies::Begin;

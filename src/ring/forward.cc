@@ -70,10 +70,9 @@ void RowSums::attend(const Portions& portions, std::int64_t at, const Queries& q
                      const TensorView& k, const TensorView& v, const RowResults& to) const {
   Outputs outputs = to.outputs;
   outputs.weights = portions.of_queries(weights_.view(queries, keys), at);
-  keel::attention(portions.of_queries(queries.of_rows(call_.tensors.q), at), portions.of_keys(k, at),
-                  portions.of_keys(v, at), to.out,
-                  portions.of_queries(slice_options(call_.options, call_.geometry.sharding(), queries, keys), at),
-                  outputs);
+  keel::attention(
+      portions.of_queries(queries.of_rows(call_.tensors.q), at), portions.of_keys(k, at), portions.of_keys(v, at),
+      to.out, portions.of_queries(slice_options(call_.options, call_.geometry.sharding(), queries, keys), at), outputs);
 }
 
 void RowSums::add(const Block& block) {

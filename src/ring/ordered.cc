@@ -54,8 +54,7 @@ class Ordered final : public ForwardWay {
   void begin(std::int64_t at) {
     if (at >= heads_.count()) return;
     Wave& wave = waves_[static_cast<std::size_t>(at % 2)];
-    const Block own =
-        own_block(call_.keys(), heads_.of_keys(call_.tensors.k, at), heads_.of_keys(call_.tensors.v, at));
+    const Block own = own_block(call_.keys(), heads_.of_keys(call_.tensors.k, at), heads_.of_keys(call_.tensors.v, at));
     const int rank = call_.link.rank(), size = call_.link.size();
     for (int step = 1; step < size; ++step) {
       const int from = (rank + size - step) % size, to = (rank + step) % size;

@@ -90,8 +90,7 @@ class TermWeights {
 #pragma unroll
     for (int j = 0; j < 16; ++j) {
       const int row = tile_.q_position + pairs_.row + row_in_block(j);
-      const DropoutPair bits =
-          dropout_pair(dropout, tile_.entry, pairs_.head, row, tile_.k_position + pairs_.key);
+      const DropoutPair bits = dropout_pair(dropout, tile_.entry, pairs_.head, row, tile_.k_position + pairs_.key);
       dropped |= (bits.first < dropout.threshold ? 1u : 0u) << 2 * j;
       dropped |= (bits.second < dropout.threshold ? 2u : 0u) << 2 * j;
     }
