@@ -173,6 +173,7 @@ std::vector<double> medians(const std::vector<std::vector<double>>& visits) {
   std::vector<double> all;
   for (std::size_t step = 0; step < visits.front().size(); ++step) {
     std::vector<double> each;
+    each.reserve(visits.size());
     for (const std::vector<double>& visit : visits) each.push_back(visit[step]);
     all.push_back(median(each));
   }

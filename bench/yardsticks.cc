@@ -90,7 +90,7 @@ double Yardsticks::update(std::int64_t target, int threads) {
   take_memory();
   const std::int64_t part = memory_.bytes() / 2 / threads / 4096 * 4096;
   const double seconds = seconds_together(threads, [&](int t) {
-    std::byte* const to = memory_.data() + 2 * t * part;
+    std::byte* const to = memory_.data() + std::int64_t{2} * t * part;
     cpu::update_loop(target, to, to + part, part);
   });
   const double rate = 3.0 * static_cast<double>(part * threads) / seconds;

@@ -17,9 +17,9 @@ Error no_memory(const char* operation) {
 }
 
 // Created when the library is loaded, as a message needs memory too. Throwing one needs none: copies share the text.
-const Error no_memory_for_attention = no_memory("attention"), no_memory_for_backward = no_memory("attention_backward"),
-            no_memory_for_merge = no_memory("merge"), no_memory_for_jvp = no_memory("attention_jvp"),
-            no_memory_for_double = no_memory("attention_double_backward");
+const Error kNoMemoryForAttention = no_memory("attention"), kNoMemoryForBackward = no_memory("attention_backward"),
+            kNoMemoryForMerge = no_memory("merge"), kNoMemoryForJvp = no_memory("attention_jvp"),
+            kNoMemoryForDouble = no_memory("attention_double_backward");
 
 // Runs `work`; a failed allocation becomes `error`.
 template <class Work>
@@ -42,14 +42,14 @@ std::string explain_problem(const AnyProblem& problem) {
 
 void attention(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
                const Options& options, const Outputs& outputs) {
-  run(no_memory_for_attention, [&] {
+  run(kNoMemoryForAttention, [&] {
     const Problem problem = make_problem(q, k, v, out, options, outputs);
     make_plan(problem, backends(), {.resources = resources()}).execute();
   });
 }
 
 void attention_backward(const BackwardInputs& inputs, const Gradients& gradients, const Options& options) {
-  run(no_memory_for_backward, [&] {
+  run(kNoMemoryForBackward, [&] {
     const BackwardProblem problem = make_backward_problem(inputs, gradients, options);
     make_plan(problem, backends(), {.resources = resources()}).execute();
   });
@@ -57,7 +57,7 @@ void attention_backward(const BackwardInputs& inputs, const Gradients& gradients
 
 void attention_jvp(const JvpInputs& inputs, const Tangents& tangents, const JvpOutputs& outputs,
                    const Options& options) {
-  run(no_memory_for_jvp, [&] {
+  run(kNoMemoryForJvp, [&] {
     const TangentProblem problem = make_jvp_problem(inputs, tangents, outputs, options);
     make_plan(problem, backends(), {.resources = resources()}).execute();
   });
@@ -65,7 +65,7 @@ void attention_jvp(const JvpInputs& inputs, const Tangents& tangents, const JvpO
 
 void attention_double_backward(const BackwardInputs& inputs, const Tangents& tangents, const DoubleGradients& gradients,
                                const Options& options) {
-  run(no_memory_for_double, [&] {
+  run(kNoMemoryForDouble, [&] {
     const TangentProblem problem = make_double_backward_problem(inputs, tangents, gradients, options);
     make_plan(problem, backends(), {.resources = resources()}).execute();
   });
@@ -73,7 +73,7 @@ void attention_double_backward(const BackwardInputs& inputs, const Tangents& tan
 
 void merge(std::span<const Partial> parts, const MutableTensorView& out, const Outputs& outputs, int threads,
            void* stream) {
-  run(no_memory_for_merge, [&] {
+  run(kNoMemoryForMerge, [&] {
     const MergeProblem problem = make_merge_problem(parts, out, outputs, threads, stream);
     make_plan(problem, backends(), {.resources = resources()}).execute();
   });
@@ -81,7 +81,7 @@ void merge(std::span<const Partial> parts, const MutableTensorView& out, const O
 
 std::string explain(const TensorView& q, const TensorView& k, const TensorView& v, const MutableTensorView& out,
                     const Options& options, const Outputs& outputs) {
-  return run(no_memory_for_attention, [&]() -> std::string {
+  return run(kNoMemoryForAttention, [&]() -> std::string {
     const Problem problem = make_problem(q, k, v, out, options, outputs, Pointers::ignored);
     if (!problem.has_rows()) return "nothing to compute: there are no rows\n";
     return explain_problem(problem);
@@ -89,7 +89,7 @@ std::string explain(const TensorView& q, const TensorView& k, const TensorView& 
 }
 
 std::string explain(const BackwardInputs& inputs, const Gradients& gradients, const Options& options) {
-  return run(no_memory_for_backward, [&]() -> std::string {
+  return run(kNoMemoryForBackward, [&]() -> std::string {
     const BackwardProblem problem = make_backward_problem(inputs, gradients, options, Pointers::ignored);
     if (!problem.forward.has_pairs()) return "nothing to compute: no query has a key\n";
     return explain_problem(problem);
@@ -98,7 +98,7 @@ std::string explain(const BackwardInputs& inputs, const Gradients& gradients, co
 
 std::string explain(const JvpInputs& inputs, const Tangents& tangents, const JvpOutputs& outputs,
                     const Options& options) {
-  return run(no_memory_for_jvp, [&]() -> std::string {
+  return run(kNoMemoryForJvp, [&]() -> std::string {
     const TangentProblem problem = make_jvp_problem(inputs, tangents, outputs, options, Pointers::ignored);
     if (!problem.backward.forward.has_pairs()) return "nothing to compute: no query has a key\n";
     return explain_problem(problem);
@@ -107,7 +107,7 @@ std::string explain(const JvpInputs& inputs, const Tangents& tangents, const Jvp
 
 std::string explain(const BackwardInputs& inputs, const Tangents& tangents, const DoubleGradients& gradients,
                     const Options& options) {
-  return run(no_memory_for_double, [&]() -> std::string {
+  return run(kNoMemoryForDouble, [&]() -> std::string {
     const TangentProblem problem =
         make_double_backward_problem(inputs, tangents, gradients, options, Pointers::ignored);
     if (!problem.backward.forward.has_pairs()) return "nothing to compute: no query has a key\n";

@@ -196,7 +196,7 @@ const char* keel_explain_backward(const keel_backward_inputs* inputs, const keel
 }
 
 keel_status keel_use_team(void (*run)(void (*work)(void*), void* data, unsigned threads, unsigned flags),
-                          int (*size)(void)) {
+                          int (*size)()) {
   return guarded([&] {
     if ((run == nullptr) != (size == nullptr)) {
       Reader("use_team")

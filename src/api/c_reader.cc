@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <utility>
 
 #include "api/sized.h"
 
@@ -13,9 +14,9 @@ namespace {
 // fields can be appended. None ends in padding: a later field there would hold arbitrary bytes.
 template <class T>
 constexpr std::uint64_t kFirstSize = 0;
-#define KEEL_FIRST_SIZE(type, last)                                                                            \
-  template <>                                                                                                  \
-  constexpr std::uint64_t kFirstSize<type> = offsetof(type, last) + sizeof(static_cast<type*>(nullptr)->last); \
+#define KEEL_FIRST_SIZE(type, last)                                                                    \
+  template <>                                                                                          \
+  constexpr std::uint64_t kFirstSize<type> = offsetof(type, last) + sizeof(std::declval<type>().last); \
   static_assert(kFirstSize<type> % alignof(type) == 0)
 KEEL_FIRST_SIZE(keel_options, seed);
 KEEL_FIRST_SIZE(keel_outputs, key_sum_rows);

@@ -159,7 +159,7 @@ class Info {
   }
 
   static std::vector<std::int64_t> sizes(const std::string& text, const char* flag) {
-    const std::vector<std::int64_t> shape = integers(text, flag);
+    std::vector<std::int64_t> shape = integers(text, flag);
     if (shape.size() != 4) {
       throw CLI::ValidationError(flag, fmt::format("expected 4 sizes such as 1,8,1024,64, got '{}'", text));
     }

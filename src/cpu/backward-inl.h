@@ -154,7 +154,7 @@ class BackwardRunner : BackwardBlock<P> {
   using BackwardBlock<P>::QueriesTimesKeys;
   using BackwardBlock<P>::RowsThatList;
   using BackwardBlock<P>::ZeroTail;
-  using BackwardBlock<P>::nothing;
+  using BackwardBlock<P>::kNothing;
 
   // The rows that lengths, causal mask and window let see any key of the block: those whose diagonal lies between
   // block.begin − window_right and block.end − 1 + window_left.
@@ -186,7 +186,7 @@ class BackwardRunner : BackwardBlock<P> {
     };
     MultiplyPanels(QueriesTimesKeys(), rows, prefetch);  // pass 1
     if (call_.needs_ds()) {                              // pass 4: dp
-      MultiplyPanels(GradientsTimesValues(), rows, nothing);
+      MultiplyPanels(GradientsTimesValues(), rows, kNothing);
     }
     masked_ = false;
     RowPlace place = PlaceOf(r);

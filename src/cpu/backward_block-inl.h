@@ -192,7 +192,7 @@ class BackwardBlock {
             h_.tiles && scratch_.holes[x] != 0};
   }
 
-  static constexpr auto nothing = [](auto...) {};
+  static constexpr auto kNothing = [](auto...) {};
 
   // c = a·panels for what is needed: q·kᵀ and do·vᵀ. Calls before() for every tile of rows and keys.
   template <class Before>

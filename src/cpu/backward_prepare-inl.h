@@ -63,7 +63,7 @@ class BackwardPreparer : protected BackwardBlock<P> {
   using BackwardBlock<P>::PlaceOf;
   using BackwardBlock<P>::QueriesTimesKeys;
   using BackwardBlock<P>::RowValue;
-  using BackwardBlock<P>::nothing;
+  using BackwardBlock<P>::kNothing;
 
   // A row of d_v columns, padded to whole vectors: where it lies, or loaded into `room`.
   const T* RowOf(const Strided& x, const Rows& rows, const RowPlace& place, T* room) const {
@@ -120,7 +120,7 @@ class BackwardPreparer : protected BackwardBlock<P> {
       PackPanels(f_.dtype, h_.k, block, {f_.d_k}, scratch_.k_panels);
       FindSeen(r, rows, block);
       FindNeeded(rows, block);
-      MultiplyPanels(QueriesTimesKeys(), rows, nothing);
+      MultiplyPanels(QueriesTimesKeys(), rows, kNothing);
       for (std::int64_t x = 0; x < rows; ++x) {
         const Range computed = Computed(x);
         if (computed.empty()) continue;

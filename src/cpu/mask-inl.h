@@ -306,16 +306,15 @@ HWY_NOINLINE std::int64_t ApplyDenseTerms(const Call& call, const ForwardHead& h
   const Range inside = {RoundUp(row.seen.begin, n), row.seen.end / n * n};
   const bool others = call.softcap > 0 || head.alibi.data != nullptr || row.holes || inside.empty();
   const bool masked = head.mask.data != nullptr, biased = head.bias.data != nullptr;
+  const bool relative = head.relative.data != nullptr;
   std::int64_t visible = 0;
-  if (!others && head.relative.data != nullptr && !masked && !biased) {
+  if (!others && relative && !masked && !biased) {
     visible = AddBias(inside, RelativeRow<T>(call, head, row), s);
-  } else if (others || head.relative.data != nullptr) {
-    return ApplyAllTerms(call, head, row, row.computed, scratch, s);
-  } else if (!masked && head.bias.column_stride == 1) {
+  } else if (!others && !relative && !masked && head.bias.column_stride == 1) {
     WithType<T>(call.bias.dtype, [&](auto* type) {
       visible = AddBias(inside, static_cast<decltype(type)>(head.bias.data) + first(head.bias), s);
     });
-  } else if (!biased && head.mask.column_stride == 1) {
+  } else if (!others && !relative && !biased && head.mask.column_stride == 1) {
     visible = ApplyMask(inside, static_cast<const std::uint8_t*>(head.mask.data) + first(head.mask), s);
   } else {
     return ApplyAllTerms(call, head, row, row.computed, scratch, s);

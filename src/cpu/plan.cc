@@ -435,7 +435,7 @@ class CpuBackend final : public Backend {
   }
 };
 
-const CpuBackend only;
+const CpuBackend kBackend;
 
 }  // namespace
 
@@ -465,6 +465,6 @@ bool splits_floats(const Problem& p, const Machine& machine) {
          p.d_k + p.d_v >= kSplitSizes;
 }
 
-const Backend& backend() { return only; }
+const Backend& backend() { return kBackend; }
 
 }  // namespace keel::cpu

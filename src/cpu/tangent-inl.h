@@ -115,13 +115,13 @@ class TangentRunner : BackwardPreparer<P> {
   using Base::HasFiniteQueries;
   using Base::head_;
   using Base::HidesAll;
+  using Base::kNothing;
   using Base::LoadGradients;
   using Base::LoadQueries;
   using Base::LoadQuery;
   using Base::masked_;
   using Base::memory_;
   using Base::MultiplyPanels;
-  using Base::nothing;
   using Base::PackPanels;
   using Base::PlaceOf;
   using Base::rows_;
@@ -216,7 +216,7 @@ class TangentRunner : BackwardPreparer<P> {
         {q, more_.ldq, more_.k_panels + d * scratch_.panel, d, 2 * d, scratch_.scale, more_.p + from, more_.ldp}, rows,
         prefetch);
     const bool moves = t_.tk || t_.moves_q();
-    if (moves) MultiplyPanels(MovedScores(q, more_.ts + from), rows, nothing);
+    if (moves) MultiplyPanels(MovedScores(q, more_.ts + from), rows, kNothing);
     masked_ = false;
     RowPlace place = PlaceOf(r);
     for (std::int64_t x = 0; x < rows; ++x, ++place) {
@@ -368,11 +368,11 @@ class TangentRunner : BackwardPreparer<P> {
     FindNeeded(rows, block);
     if (call_.needs_ds()) {
       MultiplyPanels({scratch_.dout, scratch_.ldo, scratch_.v_panels, d, d, nullptr, scratch_.s, scratch_.lds}, rows,
-                     nothing);
+                     kNothing);
     }
     if (call_.needs_ds() && t_.tv) {
       MultiplyPanels({scratch_.dout, scratch_.ldo, more_.tv_panels, d, d, nullptr, scratch_.t, scratch_.lds}, rows,
-                     nothing);
+                     kNothing);
     }
     masked_ = dense_ || h_.tiles;
     RowPlace place = PlaceOf(r);

@@ -117,10 +117,10 @@ class CudaBackend final : public Backend {
   }
 };
 
-const CudaBackend only;
+const CudaBackend kBackend;
 
 }  // namespace
 
-const Backend& backend() { return only; }
+const Backend& backend() { return kBackend; }
 
 }  // namespace keel::cuda

@@ -201,7 +201,8 @@ BackwardCut cut_of(const BackwardProblem& p, const hopper::BackwardShape& shape,
   cut.entries = static_cast<int>(f.entries());
   cut.query_slots = static_cast<int>(hopper::slots_for(f.sequences, f.n_q, shape.rows));
   cut.key_slots = static_cast<int>(hopper::slots_for(f.sequences, f.n_k, shape.keys));
-  const double rows = static_cast<double>(f.q_heads / f.kv_heads) * cut.query_slots * shape.rows;
+  const std::int64_t group = f.q_heads / f.kv_heads;
+  const double rows = static_cast<double>(group) * cut.query_slots * shape.rows;
   const double bytes = rows * shape.d * 8;  // of q, do and dq: 2 + 2 + 4 per element
   const double heads = static_cast<double>(cut.kv_heads) * cut.entries;
   const bool waits = is_uneven(f.sequences) && f.options.order == Order::fixed;

@@ -94,6 +94,7 @@ void write_safetensors(const std::string& path, const Safetensors& content) {
   std::stable_sort(order.begin(), order.end(),
                    [](const auto* a, const auto* b) { return size_of(a->second.dtype) > size_of(b->second.dtype); });
   std::vector<SafetensorsEntry> entries;
+  entries.reserve(order.size());
   for (const auto* tensor : order) {
     entries.push_back({tensor->first, tensor->second.dtype, tensor->second.shape, tensor->second.bytes.size()});
   }

@@ -23,7 +23,9 @@ std::int64_t own_id() { return getpid(); }
 iovec part(const void* address, std::int64_t bytes) {
   return {const_cast<void*>(address), static_cast<std::size_t>(bytes)};
 }
-const void* pointer(std::uint64_t address) { return reinterpret_cast<const void*>(address); }
+const void* pointer(std::uint64_t address) {
+  return reinterpret_cast<const void*>(address);  // NOLINT(performance-no-int-to-ptr): of another process
+}
 
 // Reads the number at `number_at` and `bytes` from `address` on. Returns how many of these came, or −1.
 std::int64_t read_some(std::int64_t id, std::uint64_t number_at, std::uint64_t& number, std::uint64_t address, void* to,

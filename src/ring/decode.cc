@@ -39,6 +39,7 @@ class Decode final : public ForwardWay {
     for (Message& message : out_) link.wait(message);
     link.attempt([&] {
       std::vector<Partial> parts;
+      parts.reserve(static_cast<std::size_t>(size));
       for (int each = 0; each < size; ++each) {
         parts.push_back(
             (each == rank ? sums_.total() : sums_.memory().at(in_[static_cast<std::size_t>(each)].data())).partial());

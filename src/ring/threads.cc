@@ -40,7 +40,7 @@ class World {
       waiting.push_back(std::make_shared<Transfer>(Transfer{source, target, bytes}));
       return waiting.back();
     }
-    const std::shared_ptr<Transfer> transfer = waiting.front();
+    std::shared_ptr<Transfer> transfer = waiting.front();
     waiting.pop_front();
     if (transfer->bytes != bytes) {
       throw Error(ErrorCode::invalid_argument, concat("[threads] expected a message of ", transfer->bytes,

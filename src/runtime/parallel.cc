@@ -27,7 +27,7 @@ std::atomic<decltype(Team::run)> team_run = nullptr;
 // A forked child has only one of its parent's threads. The team stays behind; and oneTBB, once used, may wait forever
 // for a lock that another thread held at the fork, so the child computes on one thread from then on.
 std::atomic<bool> tbb_used = false, alone = false;
-[[maybe_unused]] const int forks = pthread_atfork(nullptr, nullptr, [] {
+[[maybe_unused]] const int kForks = pthread_atfork(nullptr, nullptr, [] {
   team_run = nullptr;
   alone = tbb_used.load();
 });

@@ -30,7 +30,7 @@ class AtThreadEnd {
   pthread_key_t key_{};
   bool made_;
 };
-const AtThreadEnd at_thread_end;
+const AtThreadEnd kAtThreadEnd;
 
 }  // namespace
 
@@ -38,12 +38,12 @@ std::byte* thread_workspace(std::int64_t bytes) {
   thread_local std::byte* memory = nullptr;
   thread_local std::int64_t size = 0;
   if (bytes > size) {
-    at_thread_end.free(nullptr);
+    kAtThreadEnd.free(nullptr);
     release(memory);
     memory = nullptr;
     size = 0;
     void* const fresh = ::operator new(static_cast<std::size_t>(bytes), kAlignment);
-    if (!at_thread_end.free(fresh)) {
+    if (!kAtThreadEnd.free(fresh)) {
       release(fresh);
       throw std::bad_alloc();
     }

@@ -69,7 +69,7 @@ std::string completions(const CLI::App& app, const std::vector<std::string>& wor
 }
 
 std::string completion_script(const std::string& shell) {
-  const std::string bash =
+  std::string bash =
       "_keel() {\n"
       "  local words=\"$(\"${COMP_WORDS[0]}\" --complete \"${COMP_WORDS[@]:1:COMP_CWORD-1}\" 2>/dev/null)\"\n"
       "  COMPREPLY=($(compgen -W \"$words\" -- \"${COMP_WORDS[COMP_CWORD]}\"))\n"

@@ -2,11 +2,11 @@
 
 #include <cxxabi.h>
 #include <fmt/format.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -45,7 +45,7 @@ constexpr const char* kNoMemory = "expected memory for the work, got none from t
 __attribute__((no_sanitize("address", "thread", "undefined"))) void prepare_to_give_up() {
   std::set_terminate(give_up);
 }
-__attribute__((section(".preinit_array"), used)) void (*const before_all_others)() = prepare_to_give_up;
+__attribute__((section(".preinit_array"), used)) void (*const kBeforeAllOthers)() = prepare_to_give_up;
 
 int fail_stdout(int error) noexcept {
   std::array<char, 256> message;
