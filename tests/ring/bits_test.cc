@@ -29,6 +29,16 @@ std::string forward_bits(const Instance& x, const Forward& run) {
   return bits_of(memory);
 }
 
+std::string gradient_bits(const Instance& x, const Ranks& ranks) {
+  const GradientMemory memory = x.gradient_memory();
+  backward_over_ranks(ranks)(x.backward_inputs(), memory.gradients(), x.options());
+  std::string all;
+  for (const Array* g : {&memory.dq, &memory.dk, &memory.dv, &memory.dbias, &memory.dscale, &memory.dsinks}) {
+    if (g->exists()) all += g->contents();
+  }
+  return all;
+}
+
 void expect_one_process_bits(const Case& c, int size, ring::Layout layout) {
   const Instance instance(for_many_processes(c));
   const Ranks ranks = {size, layout, ring::Mode::ordered};
@@ -84,20 +94,29 @@ TEST(OverRanks, AThousandRepeatsHaveTheSameBits) {
   c.dropout = 0.2;
   const Instance instance(c);
   const Ranks ranks = {.size = 3};
-  const std::string first = forward_bits(instance, over_ranks(ranks));
-  const auto gradient_bits = [&] {
-    const GradientMemory memory = instance.gradient_memory();
-    backward_over_ranks(ranks)(instance.backward_inputs(), memory.gradients(), instance.options());
-    std::string all;
-    for (const Array* x : {&memory.dq, &memory.dk, &memory.dv, &memory.dbias, &memory.dscale, &memory.dsinks}) {
-      all += x->contents();
-    }
-    return all;
-  };
-  const std::string gradients = gradient_bits();
+  const std::string first = forward_bits(instance, over_ranks(ranks)), gradients = gradient_bits(instance, ranks);
   for (int repeat = 0; repeat < 1000; ++repeat) {
     ASSERT_TRUE(forward_bits(instance, over_ranks(ranks)) == first) << "repeat " << repeat;
-    ASSERT_TRUE(gradient_bits() == gradients) << "repeat " << repeat;
+    ASSERT_TRUE(gradient_bits(instance, ranks) == gradients) << "repeat " << repeat;
+  }
+}
+
+// A rank of one thread takes a head at a time, one of several threads all heads.
+TEST(OverRanks, TheThreadsOfARankChangeNoBits) {
+  const auto expect_same = [](const Case& c, int size, ring::Layout layout) {
+    const Instance instance(for_many_processes(c));
+    const Ranks one = {size, layout}, two = {.size = size, .layout = layout, .threads = 2};
+    EXPECT_TRUE(forward_bits(instance, over_ranks(one)) == forward_bits(instance, over_ranks(two))) << describe(c);
+    EXPECT_TRUE(gradient_bits(instance, one) == gradient_bits(instance, two)) << describe(c);
+  };
+  int number = 0;
+  for (const Case& c : table()) {
+    ++number;
+    if (lse_tells_weights(c)) expect_same(c, 2 + number % 3, kLayouts[number % 2]);
+  }
+  for (const std::uint64_t seed : seeds(100)) {
+    const Case c = random_case(seed + 70'000);
+    if (lse_tells_weights(c)) expect_same(c, 2 + static_cast<int>(seed % 3), kLayouts[seed % 2]);
   }
 }
 

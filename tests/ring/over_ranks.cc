@@ -117,7 +117,7 @@ Forward over_ranks(const Ranks& ranks) {
       std::deque<std::vector<std::byte>> memory;
       const auto result = [&](const auto& x) { return all_queries ? alone(x, rank, memory) : queries.rows(x); };
       Options o = options;
-      o.threads = 1;
+      o.threads = ranks.threads;
       o.scale_tensor = queries.rows(o.scale_tensor);
       o.mask = queries.rows(o.mask);
       o.bias = queries.rows(o.bias);
@@ -161,7 +161,7 @@ Backward backward_over_ranks(const Ranks& ranks) {
         return sum;
       };
       Options o = options;
-      o.threads = 1;
+      o.threads = ranks.threads;
       o.scale_tensor = queries.rows(o.scale_tensor);
       o.mask = queries.rows(o.mask);
       o.bias = queries.rows(o.bias);

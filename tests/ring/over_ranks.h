@@ -17,6 +17,7 @@ struct Ranks {
   ring::Layout layout = ring::Layout::zigzag;
   ring::Mode mode = ring::Mode::ring;
   Run run = ring::run_threads;
+  int threads = 1;  // of each rank
 
   ring::Sharding sharding(std::int64_t n_q, std::int64_t n_k) const { return {n_q, n_k, layout, mode}; }
 };
