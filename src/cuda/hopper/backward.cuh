@@ -331,23 +331,11 @@ class KeyGroup {
 template <class Element, class S>
 __global__ void __launch_bounds__(384, 1)
     backward(const __grid_constant__ BackwardMaps maps, const __grid_constant__ BackwardArguments a) {
-  using namespace ptx;
   extern __shared__ __align__(1024) char memory[];
   auto& shared = *reinterpret_cast<BackwardShared<Element, S>*>(memory);
-  const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
-  if (threadIdx.x == 0) init_barriers(shared.loads);
-  let_next_kernel_start();
-  wait_for_last_kernel();
-  __syncthreads();
-  if (group == 0) {
-    give_registers<24>();
-    if (threadIdx.x == 0) load_tasks<S>(shared, maps, a);
-    const int warp = threadIdx.x / 32;
-    if (warp == 1 || warp == 2) DqSender<Element, S>(shared, a).run();
-  } else {
-    take_registers<240>();
-    KeyGroup<Element, S>(shared, a, group - 1).run();
-  }
+  share_roles<S>(
+      shared, maps, a, [&] { DqSender<Element, S>(shared, a).run(); },
+      [&](int group) { KeyGroup<Element, S>(shared, a, group).run(); });
 }
 
 }  // namespace keel::cuda::hopper

@@ -3,7 +3,7 @@
 #include "cuda/hopper/backward.h"
 #include "cuda/hopper/ptx.cuh"
 
-// The thread that loads what the warpgroups of a backward kernel share.
+// The roles of a backward kernel's threads, and the thread that loads what its warpgroups share.
 namespace keel::cuda::hopper {
 
 struct BackwardMaps {
@@ -93,6 +93,27 @@ KEEL_DEVICE void load_tasks(Shared& shared, const BackwardMaps& maps, const Back
 KEEL_DEVICE const KeyTile& task_of(LoadBarriers& loads, int round) {
   ptx::wait(ptx::shared_address(&loads.kv_full), round & 1);
   return loads.tile[round & 1];
+}
+
+// What the threads of a backward kernel do: one loads, two warps hand dq on, and two warpgroups compute.
+template <class S, class Shared, class HandOn, class Compute>
+KEEL_DEVICE void share_roles(Shared& shared, const BackwardMaps& maps, const BackwardArguments& a,
+                             const HandOn& hand_on_dq, const Compute& compute) {
+  using namespace ptx;
+  const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
+  if (threadIdx.x == 0) init_barriers(shared.loads);
+  let_next_kernel_start();
+  wait_for_last_kernel();
+  __syncthreads();
+  if (group == 0) {
+    give_registers<24>();
+    if (threadIdx.x == 0) load_tasks<S>(shared, maps, a);
+    const int warp = threadIdx.x / 32;
+    if (warp == 1 || warp == 2) hand_on_dq();
+  } else {
+    take_registers<240>();
+    compute(group - 1);
+  }
 }
 
 }  // namespace keel::cuda::hopper

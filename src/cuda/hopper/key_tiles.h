@@ -101,16 +101,9 @@ constexpr KeyTile make_key_tile(const Sequences& s, const BackwardCut& cut, cons
   const Entry entry = s.entry(index.entry);
   KeyTile tile{};
   tile.entry = index.entry;
-  tile.batch = static_cast<int>(entry.batch);
   tile.head = index.head;
   tile.block = index.block;
-  tile.q_begin = narrow(entry.q_begin);
-  tile.q_len = narrow(entry.q_len);
-  tile.k_begin = narrow(entry.k_begin);
-  tile.k_len = narrow(entry.k_len);
-  tile.q_position = narrow(entry.q_position);
-  tile.k_position = narrow(entry.k_position);
-  tile.diagonal = narrow(entry.diagonal);
+  place(tile, entry);
   tile.slot = first_slot(s, index.entry, entry.q_begin, cut.query_block);
   tile.first_key = index.block * cut.key_block;
   const int rows = s.packed() ? tile.k_len : narrow(s.n_k);

@@ -78,15 +78,10 @@ constexpr Keys keys_of(const Tile& tile, const Window& window, int i) {
   return {std::max(at - window.left, 0), std::min(at + window.right, tile.k_len - 1) + 1};
 }
 
-constexpr Tile make_tile(const Call& call, const Cut& cut, const TileIndex& index, int number) {
-  const Sequences& s = call.sequences;
-  const Entry entry = s.entry(index.entry);
-  Tile tile{};
-  tile.index = number;
-  tile.entry = index.entry;
+// Where the tile's entry lies. A tile is a Tile or a KeyTile.
+template <class AnyTile>
+constexpr void place(AnyTile& tile, const Entry& entry) {
   tile.batch = static_cast<int>(entry.batch);
-  tile.head = index.head;
-  tile.chunk = index.chunk;
   tile.q_begin = narrow(entry.q_begin);
   tile.q_len = narrow(entry.q_len);
   tile.k_begin = narrow(entry.k_begin);
@@ -94,6 +89,17 @@ constexpr Tile make_tile(const Call& call, const Cut& cut, const TileIndex& inde
   tile.q_position = narrow(entry.q_position);
   tile.k_position = narrow(entry.k_position);
   tile.diagonal = narrow(entry.diagonal);
+}
+
+constexpr Tile make_tile(const Call& call, const Cut& cut, const TileIndex& index, int number) {
+  const Sequences& s = call.sequences;
+  const Entry entry = s.entry(index.entry);
+  Tile tile{};
+  tile.index = number;
+  tile.entry = index.entry;
+  tile.head = index.head;
+  tile.chunk = index.chunk;
+  place(tile, entry);
   tile.shift = cut.aligned ? tile.k_position % 64 : 0;
   tile.first_row = index.block * cut.tile_rows;
   tile.rows = std::clamp(narrow(entry.q_rows) * cut.share - tile.first_row, 0, cut.tile_rows);
