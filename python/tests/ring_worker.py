@@ -165,6 +165,20 @@ def dropout():
     close("out", out, keel.torch.attention(q, q, q, dropout=0.4)[:, :, rows], 1e-12)
 
 
+def mask_beside_causal():
+    """Under context_parallel a mask beside is_causal=True composes, as it does in one process."""
+    n = 24
+    q = whole(1, 2, n, 8, seed=1)
+    mask = torch.rand(1, 1, n, n, generator=torch.Generator().manual_seed(2)) < 0.7
+    mask |= torch.eye(n, dtype=torch.bool)
+    expected = F.scaled_dot_product_attention(q, q, q, mask.tril())[:, :, my_rows(n)]
+    with context_parallel(
+        init_device_mesh("cpu", (dist.get_world_size(),)), buffers=[q, mask], buffer_seq_dims=[2, 2]
+    ):
+        out = F.scaled_dot_product_attention(q, q, q, attn_mask=mask, is_causal=True)
+    close("out", out, expected, 1e-12)
+
+
 class Gpt(torch.nn.Module):
     def __init__(self, vocabulary=31, width=32, heads=4, layers=2, length=64):
         super().__init__()

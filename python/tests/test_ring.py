@@ -67,6 +67,10 @@ def test_masks_by_position_lengths_and_packed_entries():
     run("positions")
 
 
+def test_context_parallel_takes_a_mask_beside_is_causal():
+    run("mask_beside_causal")
+
+
 def test_a_gpt_trains_as_in_one_process():
     print(run("gpt"))
 

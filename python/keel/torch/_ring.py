@@ -263,8 +263,6 @@ def context_parallel(
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor:
-        if attn_mask is not None and is_causal:
-            refuse(operation, "attn_mask", "None with is_causal=True", "a mask")
         if not enable_gqa and query.shape[1] != key.shape[1]:
             refuse(operation, "key", f"{query.shape[1]} heads as in query, or enable_gqa=True", key.shape[1])
         out: Tensor = ring_attention(
