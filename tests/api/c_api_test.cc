@@ -63,50 +63,55 @@ TEST(CApi, ViewsGetTheStridesOfCOrder) {
   EXPECT_EQ(keel_make_view(nullptr, KEEL_F32, 4, huge).shape[1], INT64_MAX);
 }
 
-// Every option and output has the same effect in both languages.
-TEST(CApi, GivesWhatTheCppInterfaceGives) {
-  CForward c;
-  ForwardCall f;
+// What a call with every option and output needs, besides the arrays that both languages' calls bring along.
+struct Everything {
+  std::vector<std::int64_t> q_lengths = {4, 3}, k_lengths = {7, 5};
+  Block rows[6], weights, visible, logit_count, key_sums, scores;
+};
+
+void fill(CForward& c) {
   int n = 0;
   for (Block* block : {&c.blocks[0], &c.blocks[1], &c.blocks[2], &c.more[0], &c.more[1], &c.more[2], &c.more[3]}) {
     for (int i = 0; i < 1024; ++i) block->data()[i] = std::sin(static_cast<float>(n++));
   }
   auto* const mask = reinterpret_cast<std::uint8_t*>(c.more[4].data());
   for (int i = 0; i < 120; ++i) mask[i] = i % 4 != 0;
-  std::vector<std::int64_t> q_lengths = {4, 3}, k_lengths = {7, 5};
+}
 
+void ask_for_everything(CForward& c, Everything& to) {
   c.options.scale_tensor = rows(c.more[0].data());
   c.options.softcap = 2.5;
-  c.options.mask = tensor(mask, kScoreShape, KEEL_BOOL);
+  c.options.mask = tensor(c.more[4].data(), kScoreShape, KEEL_BOOL);
   c.options.bias = tensor(c.more[1].data(), kScoreShape);
   c.options.causal = KEEL_CAUSAL_BOTTOM_RIGHT;
   c.options.has_window = 1;
   c.options.window_left = 3;
   c.options.window_right = KEEL_UNBOUNDED;
   c.options.origin = {1, 2, 6, 9};
-  c.options.q_lengths = list(q_lengths.data(), 2);
-  c.options.k_lengths = list(k_lengths.data(), 2);
+  c.options.q_lengths = list(to.q_lengths.data(), 2);
+  c.options.k_lengths = list(to.k_lengths.data(), 2);
   const std::int64_t slopes[] = {kB, kHq};
   c.options.alibi = keel_make_view(c.more[2].data(), KEEL_F32, 2, slopes);
   c.options.sinks = heads(c.more[3].data());
   c.options.dropout = 0.3;
   c.options.seed = 77;
   c.options.threads = 1;
-  keel_view* const c_rows[] = {&c.outputs.lse,        &c.outputs.max_logit,  &c.outputs.entropy,
-                               &c.outputs.max_weight, &c.outputs.logit_mean, &c.outputs.logit_var};
-  for (int i = 0; i < 6; ++i) *c_rows[i] = rows(c.more[5 + i].data());
-  Block weights, visible, logit_count, key_sums, scores;
-  c.outputs.weights = tensor(weights.data(), kScoreShape);
-  c.outputs.visible = rows(visible.memory.data(), kRowShape, KEEL_I64);
-  c.outputs.logit_count = rows(logit_count.memory.data(), kRowShape, KEEL_I64);
-  c.outputs.key_sums = rows(key_sums.data(), {kB, kHq, kNk});
+  keel_view* const of_rows[] = {&c.outputs.lse,        &c.outputs.max_logit,  &c.outputs.entropy,
+                                &c.outputs.max_weight, &c.outputs.logit_mean, &c.outputs.logit_var};
+  for (int i = 0; i < 6; ++i) *of_rows[i] = rows(to.rows[i].data());
+  c.outputs.weights = tensor(to.weights.data(), kScoreShape);
+  c.outputs.visible = rows(to.visible.memory.data(), kRowShape, KEEL_I64);
+  c.outputs.logit_count = rows(to.logit_count.memory.data(), kRowShape, KEEL_I64);
+  c.outputs.key_sums = rows(to.key_sums.data(), {kB, kHq, kNk});
   c.outputs.key_sum_rows = 2;
-  c.outputs.scores = tensor(scores.data(), kScoreShape);
+  c.outputs.scores = tensor(to.scores.data(), kScoreShape);
   c.outputs.score_stage = KEEL_SCORES_CAPPED;
   c.ask_for_heads(std::ssize(c.head_list), c.head_list.data());
   c.outputs.saturation_threshold = 0.4;
-  ASSERT_EQ(c(), KEEL_OK) << keel_last_error();
+}
 
+// The same in C++, on the inputs of c.
+void ask_for_everything(ForwardCall& f, CForward& c, Everything& to) {
   f.q = c.blocks[0].tensor(kQShape);
   f.k = c.blocks[1].tensor(kKShape);
   f.v = c.blocks[2].tensor(kVShape);
@@ -117,40 +122,51 @@ TEST(CApi, GivesWhatTheCppInterfaceGives) {
                .causal = Causal::bottom_right,
                .window = {.left = 3},
                .origin = {.query = 1, .key = 2, .n_q = 6, .n_k = 9},
-               .q_lengths = q_lengths,
-               .k_lengths = k_lengths,
+               .q_lengths = to.q_lengths,
+               .k_lengths = to.k_lengths,
                .alibi = table_view(c.more[2].data(), {kB, kHq}),
                .sinks = c.more[3].heads(),
                .dropout = 0.3,
                .seed = 77,
                .threads = 1};
-  Block f_rows[6], f_weights, f_visible, f_logit_count, f_key_sums, f_scores;
-  f.outputs = {.lse = f_rows[0].rows(),
-               .max_logit = f_rows[1].rows(),
-               .entropy = f_rows[2].rows(),
-               .max_weight = f_rows[3].rows(),
-               .logit_mean = f_rows[4].rows(),
-               .logit_var = f_rows[5].rows(),
-               .visible = f_visible.rows(kRowShape, DType::i64),
-               .logit_count = f_logit_count.rows(kRowShape, DType::i64),
-               .weights = f_weights.tensor(kScoreShape),
+  f.outputs = {.lse = to.rows[0].rows(),
+               .max_logit = to.rows[1].rows(),
+               .entropy = to.rows[2].rows(),
+               .max_weight = to.rows[3].rows(),
+               .logit_mean = to.rows[4].rows(),
+               .logit_var = to.rows[5].rows(),
+               .visible = to.visible.rows(kRowShape, DType::i64),
+               .logit_count = to.logit_count.rows(kRowShape, DType::i64),
+               .weights = to.weights.tensor(kScoreShape),
                .heads = f.head_list,
                .saturation_threshold = 0.4,
-               .key_sums = f_key_sums.rows({kB, kHq, kNk}),
+               .key_sums = to.key_sums.rows({kB, kHq, kNk}),
                .key_sum_rows = 2,
-               .scores = f_scores.tensor(kScoreShape),
+               .scores = to.scores.tensor(kScoreShape),
                .score_stage = ScoreStage::capped};
+}
+
+// Every option and output has the same effect in both languages.
+TEST(CApi, GivesWhatTheCppInterfaceGives) {
+  CForward c;
+  ForwardCall f;
+  Everything in_c, in_cpp;
+  fill(c);
+  ask_for_everything(c, in_c);
+  ASSERT_EQ(c(), KEEL_OK) << keel_last_error();
+  ask_for_everything(f, c, in_cpp);
   f();
   EXPECT_EQ(c.blocks[3].memory, f.out_block.memory);
-  for (int i = 0; i < 6; ++i)
-    EXPECT_EQ(std::memcmp(c.more[5 + i].data(), f_rows[i].data(), 24 * sizeof(float)), 0) << i;
-  EXPECT_EQ(weights.memory, f_weights.memory);
-  EXPECT_EQ(scores.memory, f_scores.memory);
-  EXPECT_NE(scores.memory, Block().memory);
-  EXPECT_EQ(key_sums.memory, f_key_sums.memory);
-  EXPECT_NE(key_sums.memory, Block().memory);
-  EXPECT_EQ(std::memcmp(visible.data(), f_visible.data(), 24 * 8), 0);
-  EXPECT_EQ(std::memcmp(logit_count.data(), f_logit_count.data(), 24 * 8), 0);
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(std::memcmp(in_c.rows[i].data(), in_cpp.rows[i].data(), 24 * sizeof(float)), 0) << i;
+  }
+  EXPECT_EQ(in_c.weights.memory, in_cpp.weights.memory);
+  EXPECT_EQ(in_c.scores.memory, in_cpp.scores.memory);
+  EXPECT_NE(in_c.scores.memory, Block().memory);
+  EXPECT_EQ(in_c.key_sums.memory, in_cpp.key_sums.memory);
+  EXPECT_NE(in_c.key_sums.memory, Block().memory);
+  EXPECT_EQ(std::memcmp(in_c.visible.data(), in_cpp.visible.data(), 24 * 8), 0);
+  EXPECT_EQ(std::memcmp(in_c.logit_count.data(), in_cpp.logit_count.data(), 24 * 8), 0);
   for (std::size_t i = 0; i < c.head_list.size(); ++i) {
     EXPECT_EQ(c.head_list[i].max_logit, f.head_list[i].max_logit);
     EXPECT_EQ(c.head_list[i].mean_entropy, f.head_list[i].mean_entropy);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -116,9 +117,150 @@ Moments<T> moments_of(std::vector<T> s) {
   return {static_cast<T>(s[0] + mean), static_cast<T>(squares / n), static_cast<T>(n)};
 }
 
+// What one row sums up over its keys, block by block: e^(s − m) for the largest score m so far.
+template <class T>
+class StreamedRow {
+ public:
+  void begin(std::int64_t d_v) {
+    m = -kInf, l = w = 0, nan = false;
+    o.assign(static_cast<std::size_t>(d_v), T{0});
+  }
+
+  // A block of scores; add_value(j, weight) adds the value of key j to o.
+  template <class F>
+  void add(std::span<const T> s, const F& add_value) {
+    T top = m;
+    for (const T x : s) {
+      nan = nan || std::isnan(x);
+      top = std::max(top, x);
+    }
+    rescale(top);
+    for (std::size_t j = 0; j < s.size(); ++j) {
+      const T shifted = m == -kInf ? s[j] : s[j] - m, weight = std::exp(shifted);
+      l += weight;
+      if (shifted != -kInf) w += weight * shifted;
+      add_value(j, weight);
+    }
+  }
+
+  void add_sink(T sink) {
+    rescale(sink);
+    const T weight = std::exp(sink - m);
+    l += weight;
+    w += weight * (sink - m);
+  }
+
+  // After the last key and before the sink.
+  T max_logit() const { return nan ? std::numeric_limits<T>::quiet_NaN() : m; }
+
+  T m = -kInf, l = 0, w = 0;
+  bool nan = false;
+  std::vector<T> o;
+
+ private:
+  static constexpr T kInf = std::numeric_limits<T>::infinity();
+
+  void rescale(T to) {
+    if (!(to > m)) return;
+    const T f = m == -kInf ? T{0} : std::exp(m - to);
+    w = f == 0 ? T{0} : f * (w + l * (m - to));
+    l *= f;
+    for (T& value : o) value *= f;
+    m = to;
+  }
+};
+
+template <class T>
+class Forward {
+ public:
+  explicit Forward(const Problem& p)
+      : p_(p), out_(p.outputs), dropout_(p.options.dropout, p.options.seed), q_(p.q), k_(p.k), v_(p.v) {}
+
+  void run() {
+    for (std::int64_t e = 0; e < p_.entries(); ++e) {
+      const Entry entry = p_.entry(e);
+      for (std::int64_t h = 0; h < p_.q_heads; ++h) {
+        sums_.assign(static_cast<std::size_t>(p_.n_k), T{0});
+        for (std::int64_t i = 0; i < entry.q_rows; ++i) compute_row(e, entry, h, i);
+        const std::int64_t keys = p_.sequences.packed() ? entry.k_len : p_.n_k;
+        for (std::int64_t j = 0; j < keys && out_.key_sums.given(); ++j) {
+          store_at(out_.key_sums, sums_[static_cast<std::size_t>(j)], entry.batch, h, entry.k_begin + j);
+        }
+      }
+    }
+  }
+
+ private:
+  T multiplier(std::int64_t e, std::int64_t h, std::int64_t i, std::size_t j) const {
+    return p_.options.dropout > 0 ? static_cast<T>(dropout_.multiplier(e, h, i, x_.keys[j])) : T{1};
+  }
+
+  void compute_row(std::int64_t e, const Entry& entry, std::int64_t h, std::int64_t i) {
+    const std::int64_t b = entry.batch;
+    score_row<T>(p_, q_, k_, entry, h, i, x_);
+    if (out_.scores.given()) write_scores<T>(p_, q_, k_, entry, h, i, x_);
+    const std::size_t n = x_.s.size();
+    row_.begin(p_.d_v);
+    for (std::size_t start = 0; start < n; start += kBlock) {
+      row_.add(std::span<const T>(x_.s).subspan(start, std::min<std::size_t>(kBlock, n - start)),
+               [&](std::size_t at, T weight) {
+                 const std::size_t j = start + at;
+                 const T z = multiplier(e, h, i, j);
+                 const T* const vj = v_.row(b, p_.kv_head(h), entry.k_begin + x_.keys[j]);
+                 for (std::size_t c = 0; c < row_.o.size(); ++c) row_.o[c] += weight * z * vj[c];
+               });
+    }
+    const T max_logit = row_.max_logit();
+    if (n > 0 && p_.options.sinks.given()) row_.add_sink(static_cast<T>(load_at(p_.options.sinks, h)));
+    if (n > 0 && (row_.nan || row_.m == -std::numeric_limits<T>::infinity())) {
+      row_.l = std::numeric_limits<T>::quiet_NaN();
+    }
+    write_row(entry, h, i, max_logit);
+    for (std::size_t j = 0; j < n && i >= first_summed_row(entry, out_.key_sum_rows); ++j) {
+      sums_[static_cast<std::size_t>(x_.keys[j])] += std::exp(x_.s[j] - row_.m) / row_.l;
+    }
+    if (!out_.weights.given()) return;
+    const std::int64_t iq = entry.q_begin + i;
+    for (std::int64_t j = 0; j < p_.n_k; ++j) store_at(out_.weights, 0.0, b, h, iq, j);
+    for (std::size_t j = 0; j < n; ++j) {
+      const T weight = std::exp(x_.s[j] - row_.m) / row_.l * multiplier(e, h, i, j);
+      store_at(out_.weights, weight, b, h, iq, entry.k_begin + x_.keys[j]);
+    }
+  }
+
+  // The output and the statistics; of a row that sees no key, 0 but for lse and max_logit.
+  void write_row(const Entry& entry, std::int64_t h, std::int64_t i, T max_logit) const {
+    const std::int64_t b = entry.batch, iq = entry.q_begin + i;
+    const bool seen = !x_.s.empty();
+    const auto [m, l, w] = std::array{row_.m, row_.l, row_.w};
+    for (std::int64_t c = 0; c < p_.d_v; ++c) {
+      store_at(p_.out, seen ? row_.o[static_cast<std::size_t>(c)] / l : T{0}, b, h, iq, c);
+    }
+    const auto [mean, var, counted] = moments_of(x_.s);
+    const auto put = [&](const MutableRowView& view, T value) {
+      if (view.given()) store_at(view, value, b, h, iq);
+    };
+    put(out_.lse, seen ? m + std::log(l) : -std::numeric_limits<T>::infinity());
+    put(out_.max_logit, max_logit);
+    put(out_.entropy, seen ? std::log(l) - w / l : T{0});
+    put(out_.max_weight, seen ? std::exp(max_logit - m) / l : T{0});
+    put(out_.logit_mean, mean);
+    put(out_.logit_var, var);
+    put(out_.visible, static_cast<T>(x_.s.size()));
+    put(out_.logit_count, counted);
+  }
+
+  const Problem& p_;
+  const Outputs& out_;
+  const Dropout dropout_;
+  const Copy<T> q_, k_, v_;
+  Scores<T> x_;  // of the row
+  StreamedRow<T> row_;
+  std::vector<T> sums_;  // over the rows of a head, per key
+};
+
 template <class T>
 void forward(Problem& p) {
-  constexpr T kInf = std::numeric_limits<T>::infinity();
   keel::Call call(p);
   const cpu::HeadRows heads(call, {p.outputs.heads, p.outputs.saturation_threshold});
   const auto view_of = [&](const MutableStrided& x) {  // which heads may have given memory
@@ -129,93 +271,11 @@ void forward(Problem& p) {
   p.outputs.entropy = view_of(call.entropy);
   p.outputs.max_weight = view_of(call.max_weight);
   p.outputs.visible = view_of(call.visible);
-  const Copy<T> q(p.q), k(p.k), v(p.v);
-  const Outputs& out = p.outputs;
-  Scores<T> x;
-  std::vector<T> o(static_cast<std::size_t>(p.d_v));
-  const Dropout dropout(p.options.dropout, p.options.seed);
-  for (std::int64_t e = 0; e < p.entries(); ++e) {
-    const Entry entry = p.entry(e);
-    const std::int64_t b = entry.batch;
-    for (std::int64_t h = 0; h < p.q_heads; ++h) {
-      std::vector<T> sums(static_cast<std::size_t>(p.n_k), T{0});
-      for (std::int64_t i = 0; i < entry.q_rows; ++i) {
-        const std::int64_t iq = entry.q_begin + i;
-        score_row<T>(p, q, k, entry, h, i, x);
-        if (out.scores.given()) write_scores<T>(p, q, k, entry, h, i, x);
-        const std::size_t n = x.s.size();
-        T m = -kInf, l = 0, w = 0;
-        bool nan = false;
-        o.assign(o.size(), T{0});
-        const auto rescale = [&](T to) {
-          if (!(to > m)) return;
-          const T f = m == -kInf ? T{0} : std::exp(m - to);
-          w = f == 0 ? T{0} : f * (w + l * (m - to));
-          l *= f;
-          for (T& value : o) value *= f;
-          m = to;
-        };
-        for (std::size_t start = 0; start < n; start += kBlock) {
-          const std::size_t end = std::min<std::size_t>(n, start + kBlock);
-          T top = m;
-          for (std::size_t j = start; j < end; ++j) {
-            nan = nan || std::isnan(x.s[j]);
-            top = std::max(top, x.s[j]);
-          }
-          rescale(top);
-          for (std::size_t j = start; j < end; ++j) {
-            const T shifted = m == -kInf ? x.s[j] : x.s[j] - m, weight = std::exp(shifted);
-            l += weight;
-            if (shifted != -kInf) w += weight * shifted;
-            const T z = p.options.dropout > 0 ? static_cast<T>(dropout.multiplier(e, h, i, x.keys[j])) : T{1};
-            const T* const vj = v.row(b, p.kv_head(h), entry.k_begin + x.keys[j]);
-            for (std::int64_t c = 0; c < p.d_v; ++c) o[c] += weight * z * vj[c];
-          }
-        }
-        const bool seen = n > 0;
-        const T max_logit = nan ? std::numeric_limits<T>::quiet_NaN() : m;
-        if (seen && p.options.sinks.given()) {
-          const T sink = static_cast<T>(load_at(p.options.sinks, h));
-          rescale(sink);
-          const T weight = std::exp(sink - m);
-          l += weight;
-          w += weight * (sink - m);
-        }
-        if (seen && (nan || m == -kInf)) l = std::numeric_limits<T>::quiet_NaN();
-        const T lse = seen ? m + std::log(l) : -kInf;
-        for (std::int64_t c = 0; c < p.d_v; ++c) store_at(p.out, seen ? o[c] / l : T{0}, b, h, iq, c);
-        const auto [mean, var, counted] = moments_of(x.s);
-        const auto put = [&](const MutableRowView& view, T value) {
-          if (view.given()) store_at(view, seen ? value : T{0}, b, h, iq);
-        };
-        if (out.lse.given()) store_at(out.lse, lse, b, h, iq);
-        if (out.max_logit.given()) store_at(out.max_logit, max_logit, b, h, iq);
-        put(out.entropy, std::log(l) - w / l);
-        put(out.max_weight, std::exp(max_logit - m) / l);
-        put(out.logit_mean, mean);
-        put(out.logit_var, var);
-        put(out.visible, static_cast<T>(n));
-        put(out.logit_count, counted);
-        for (std::size_t j = 0; j < n && i >= first_summed_row(entry, out.key_sum_rows); ++j) {
-          sums[static_cast<std::size_t>(x.keys[j])] += std::exp(x.s[j] - m) / l;
-        }
-        if (!out.weights.given()) continue;
-        for (std::int64_t j = 0; j < p.n_k; ++j) store_at(out.weights, 0.0, b, h, iq, j);
-        for (std::size_t j = 0; j < n; ++j) {
-          const double z = p.options.dropout > 0 ? dropout.multiplier(e, h, i, x.keys[j]) : 1.0;
-          store_at(out.weights, std::exp(x.s[j] - m) / l * static_cast<T>(z), b, h, iq, entry.k_begin + x.keys[j]);
-        }
-      }
-      const std::int64_t keys = p.sequences.packed() ? entry.k_len : p.n_k;
-      for (std::int64_t j = 0; j < keys && out.key_sums.given(); ++j) {
-        store_at(out.key_sums, sums[static_cast<std::size_t>(j)], b, h, entry.k_begin + j);
-      }
-    }
-  }
+  Forward<T>(p).run();
   heads.reduce(1);
 }
 
-// Sums in T, one a place of the view.
+// Sums in T, one per place of the view.
 template <class T, std::size_t Rank>
 class Sum {
  public:
