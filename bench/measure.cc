@@ -17,7 +17,8 @@ struct Sampled {
   Call call;
   std::int64_t calls = 1;
 
-  // Seconds per call. If there are several, one before them brings back what other rows have evicted from the caches.
+  // Seconds per call. A sample of several calls begins with one that is not timed, which brings back what other rows
+  // have evicted from the caches.
   double time() {
     if (calls > 1) call();
     const Stopwatch watch;

@@ -28,7 +28,7 @@ struct BasicStrided {
 using Strided = BasicStrided<const void*>;
 using MutableStrided = BasicStrided<void*>;
 
-// Whether any of these has data. One question for many arrays, where one each would take a good part of a small call.
+// Whether any of these has data. One test for many arrays: testing each would take a noticeable share of a small call.
 template <class... Arrays>
 bool any_given(const Arrays&... arrays) {
   return (reinterpret_cast<std::uintptr_t>(arrays.data) | ...) != 0;

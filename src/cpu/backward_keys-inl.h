@@ -31,9 +31,9 @@ struct KeyTerms {
   std::int64_t ldf = 0;
 };
 
-// Sums of `d` columns. They are rows of keys, (keys, ld), if products read the weights by columns; if the
-// weights are in pairs of rows, so are the values. Other products keep the sums transposed, (d, lds): the weights are
-// the right-hand operand, and the few values are transposed to be the left-hand one.
+// Sums of `d` columns. Products that can read their left operand, the weights, by columns have the sums as rows of
+// keys, (keys, ld); where weights are in pairs of rows, so are the values. Other products keep the sums transposed, (d,
+// lds): the weights are the right operand, and the few values are transposed to be the left one.
 template <class P>
 class KeyGradients {
  public:

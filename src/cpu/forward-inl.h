@@ -115,8 +115,7 @@ class ForwardTaskRunner {
     const bool late = scores_.ScalesLate();
     bool ahead = false;  // the scores of the strip are there
     const auto strip_at = [&](std::int64_t r) { return r < rows.end ? scores_.StripOf(r, block, first) : Strip{}; };
-    // Only kernels that compute scores ahead look at a strip before its turn.
-    [[maybe_unused]] Strip next;
+    Strip next;  // only kernels that compute scores ahead look at a strip before its turn
     if constexpr (P::kLateScale) next = strip_at(rows.begin);
     for (std::int64_t r = rows.begin; r < rows.end; r += P::kStripRows) {
       const Strip strip = P::kLateScale ? next : scores_.StripOf(r, block, first);

@@ -65,7 +65,7 @@ HWY_INLINE Range VisibleKeys(const KeysInReach& in_reach, const ForwardHead& hea
 }
 
 // VisibleKeys() of rows [0, rows), counted from `place`. Returns what lies from the first to the last key that any of
-// them sees.
+// them sees, {0, 0} if there is none.
 HWY_INLINE Range FindVisible(const Call& call, const ForwardHead& head, RowPlace place, std::int64_t rows,
                              Range* HWY_RESTRICT keys) {
   const KeysInReach in_reach(call, head);
@@ -307,14 +307,15 @@ HWY_NOINLINE std::int64_t ApplyDenseTerms(const Call& call, const ForwardHead& h
   const bool others = call.softcap > 0 || head.alibi.data != nullptr || row.holes || inside.empty();
   const bool masked = head.mask.data != nullptr, biased = head.bias.data != nullptr;
   const bool relative = head.relative.data != nullptr;
+  const bool alone = !others && int{masked} + int{biased} + int{relative} == 1;
   std::int64_t visible = 0;
-  if (!others && relative && !masked && !biased) {
+  if (alone && relative) {
     visible = AddBias(inside, RelativeRow<T>(call, head, row), s);
-  } else if (!others && !relative && !masked && head.bias.column_stride == 1) {
+  } else if (alone && biased && head.bias.column_stride == 1) {
     WithType<T>(call.bias.dtype, [&](auto* type) {
       visible = AddBias(inside, static_cast<decltype(type)>(head.bias.data) + first(head.bias), s);
     });
-  } else if (!others && !relative && !biased && head.mask.column_stride == 1) {
+  } else if (alone && masked && head.mask.column_stride == 1) {
     visible = ApplyMask(inside, static_cast<const std::uint8_t*>(head.mask.data) + first(head.mask), s);
   } else {
     return ApplyAllTerms(call, head, row, row.computed, scratch, s);

@@ -306,7 +306,7 @@ template <class T>
 HWY_INLINE bool AllFinite(const T* values, std::int64_t rows, std::int64_t columns, std::int64_t ld) {
   const hn::ScalableTag<T> d;
   const auto zero = hn::Zero(d);
-  auto seen0 = zero, seen1 = zero, seen2 = zero, seen3 = zero;  // 0, or NaN; four chains, for the latency of one
+  auto seen0 = zero, seen1 = zero, seen2 = zero, seen3 = zero;  // 0 or NaN; four chains hide the latency of one
   const auto add = [&](auto& seen, const T* at) { seen = hn::MulAdd(hn::Load(d, at), zero, seen); };
   std::int64_t x = 0;
   for (; x + 4 <= rows; x += 4) {

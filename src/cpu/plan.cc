@@ -214,7 +214,9 @@ Tiles choose_backward_tiles(const Problem& p, const Planning& planning, const Un
   const auto fits = [&](std::int64_t keys) {
     return keys * (3 * p.d_k + 2 * p.d_v) * item <= machine.l2_bytes * 2 / 3;
   };
-  const bool is_long = extent.keys / 384 >= 4 && p.options.block_mask == nullptr;
+  // Lengths do not count: else the bits of an entry's gradients would depend on the lengths of others.
+  const std::int64_t keys = p.sequences.packed() ? extent.keys : p.n_k;
+  const bool is_long = keys / 384 >= 4 && p.options.block_mask == nullptr;
   const bool in_tiles = p.options.block_mask != nullptr && fits(256);  // which usually divide a power of two
   tiles.key_block = is_long && fits(384) ? 384 : in_tiles ? 256 : fits(192) ? 192 : fits(128) ? 128 : 64;
   tiles.key_block = within_tiles(p, tiles.key_block);

@@ -9,7 +9,6 @@
 #include "ring/portions.h"
 #include "ring/terms.h"
 #include "ring/tour.h"
-#include "runtime/machine.h"
 
 namespace keel::ring {
 namespace {
@@ -96,10 +95,9 @@ class BackwardTour {
         geometry_(sharding, link.size(), p.batch, options),
         in_(in),
         options_(options),
-        // On one thread a head at a time: what the queries' two stretches add to its keys is then added up in the
-        // second-level cache. Not where a sum may be over heads, which would depend on the number of threads.
-        portions_(p, (options.threads > 0 ? options.threads : machine().threads) > 1 || options.dropout > 0 ||
-                         g.dbias.given() || g.dscale.given()),
+        // Not by portions if dbias or dscale is requested: either may be summed over heads or entries, in an order that
+        // must not depend on the number of threads.
+        portions_(p, !is_on_one_thread(options) || options.dropout > 0 || g.dbias.given() || g.dscale.given()),
         everything_(p, true),
         sums_(accumulation_dtype(p.dtype)),
         queries_(stretches(geometry_.queries(link.rank()))),
@@ -182,10 +180,16 @@ class BackwardTour {
 
   void compute(const Block& block, void* returned) const {
     const auto to = returned_.views<void*>(block.rows, returned);
+    std::array<std::array<Rows, 2>, 2> visible;  // of a stretch of keys, by a stretch of queries
+    for (std::size_t x = 0; x < block.rows.size(); ++x) {
+      for (std::size_t y = 0; y < queries_.size(); ++y) {
+        visible[x][y] = geometry_.visible(queries_[y].rows, block.rows[x]);
+      }
+    }
     for (std::int64_t at = 0; at < portions_.count(); ++at) {
       for (std::size_t x = 0; x < block.rows.size(); ++x) {
         if (block.rows[x].size() == 0) continue;
-        compute(at, block, x,
+        compute(at, block, x, visible[x],
                 {.dk = returned_.d_k > 0 ? portions_.of_keys(to[2 * x], at) : MutableTensorView{},
                  .dv = returned_.d_v > 0 ? portions_.of_keys(to[2 * x + 1], at) : MutableTensorView{}});
       }
@@ -193,12 +197,14 @@ class BackwardTour {
   }
 
   // What a portion of the queries gives to one stretch of keys, and takes from it.
-  void compute(std::int64_t at, const Block& block, std::size_t stretch, const Gradients& of_stretch) const {
+  void compute(std::int64_t at, const Block& block, std::size_t stretch, const std::array<Rows, 2>& visible,
+               const Gradients& of_stretch) const {
     const Rows& all = block.rows[stretch];
     cpu::zero(of_stretch.dk);
     cpu::zero(of_stretch.dv);
-    for (const Queries& queries : queries_) {
-      const Rows keys = geometry_.visible(queries.rows, all);
+    for (std::size_t y = 0; y < queries_.size(); ++y) {
+      const Queries& queries = queries_[y];
+      const Rows& keys = visible[y];
       if (queries.rows.size() == 0 || keys.size() == 0) continue;
       const auto part = [&](const MutableTensorView& y) {
         return slice(y, 2, keys.begin - all.begin, keys.end - all.begin, all.size());

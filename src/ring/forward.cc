@@ -53,16 +53,16 @@ std::uint64_t requests_of(const Outputs& o) {
 
 }  // namespace
 
-// On one thread a head at a time: what it adds is then joined while it is in the second-level cache. More threads share
-// all heads.
-RowSums::RowSums(const ForwardCall& call, bool in_place)
+// By portions only where blocks are joined; weights are noted for all heads at once.
+RowSums::RowSums(const ForwardCall& call, bool many_blocks)
     : call_(call),
-      portions_(call.problem, call.threads() > 1 || call.options.dropout > 0 || call.outputs.weights.given()),
+      portions_(call.problem, !many_blocks || !is_on_one_thread(call.options) || call.options.dropout > 0 ||
+                                  call.outputs.weights.given()),
       own_({call.problem.batch, call.problem.q_heads, call.queries().size(), call.problem.d_v},
            accumulation_dtype(call.problem.dtype), kept_for(call.outputs)),
       next_({portions_.entries(), portions_.q_heads(), call.queries().size(), call.problem.d_v},
             accumulation_dtype(call.problem.dtype), kept_for(call.outputs)),
-      total_(in_place ? with_callers(own_.results(), call.tensors.out, call.outputs) : own_.results()),
+      total_(many_blocks ? with_callers(own_.results(), call.tensors.out, call.outputs) : own_.results()),
       weights_(call.outputs.weights, call.geometry.sharding().n_k),
       queries_(stretches(call.queries())) {}
 

@@ -11,7 +11,6 @@
 #include "ring/rows.h"
 #include "ring/tour.h"
 #include "ring/weights.h"
-#include "runtime/machine.h"
 
 namespace keel::ring {
 
@@ -26,7 +25,6 @@ struct ForwardCall {
 
   Shard queries() const { return geometry.queries(link.rank()); }
   Shard keys() const { return geometry.keys(link.rank()); }
-  int threads() const { return options.threads > 0 ? options.threads : machine().threads; }
   BlockShape block_shape() const { return {problem.batch, problem.kv_heads, problem.d_k, problem.d_v, problem.dtype}; }
 };
 
@@ -43,8 +41,8 @@ std::unique_ptr<ForwardWay> make_decode(const ForwardCall& call);
 // Results of this rank's queries over one block of keys after the other, joined as they come. Sinks are not among them.
 class RowSums {
  public:
-  // Where `in_place` is set, in the caller's arrays, if those can hold sums.
-  RowSums(const ForwardCall& call, bool in_place);
+  // Of many blocks: in the caller's arrays, if those can hold sums. Of one block: in memory of its own.
+  RowSums(const ForwardCall& call, bool many_blocks);
 
   void begin() const { weights_.begin(); }
   void add(const Block& block);

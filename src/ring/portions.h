@@ -3,8 +3,13 @@
 #include "core/problem.h"
 #include "core/slice.h"
 #include "ring/rows.h"
+#include "runtime/machine.h"
 
 namespace keel::ring {
+
+// Whether a rank computes on one thread: by portions of one head, what is added to a result finds it in the
+// second-level cache. Several threads share all heads.
+inline bool is_on_one_thread(const Options& o) { return (o.threads > 0 ? o.threads : machine().threads) == 1; }
 
 // What is computed at a time: one key-value head of one batch entry after the other, with the query heads that share
 // it; or everything at once, which dropout needs, as its random numbers depend on the head's number.

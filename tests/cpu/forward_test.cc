@@ -195,6 +195,52 @@ TEST_P(Forward, ABiasOrMaskAloneHasTheBitsOfBoth) {
   expect_a_bias_or_mask_alone_has_the_bits_of_both<BFloat16>(target());
 }
 
+// Of all statistics of one call, and of a call for each.
+TEST(ForwardOnEveryTarget, AStatisticRequestedAloneHasTheSameBits) {
+  conformance::Case c;
+  c.name = "statistics";
+  c.batch = 2, c.q_heads = 4, c.kv_heads = 2;
+  c.n_q = 37, c.n_k = 150;
+  c.d_k = 24, c.d_v = 16;
+  c.causal = Causal::bottom_right;
+  c.statistics = c.key_sums = true;
+  const Instance instance(c);
+  using Memory = conformance::ForwardMemory;
+  struct Statistic {
+    const char* name;
+    conformance::Array Memory::*array;
+    void (*request)(Outputs& one, const Outputs& all);
+  };
+  const Statistic statistics[] = {
+      {"lse", &Memory::lse, [](Outputs& one, const Outputs& all) { one.lse = all.lse; }},
+      {"max_logit", &Memory::max_logit, [](Outputs& one, const Outputs& all) { one.max_logit = all.max_logit; }},
+      {"entropy", &Memory::entropy, [](Outputs& one, const Outputs& all) { one.entropy = all.entropy; }},
+      {"max_weight", &Memory::max_weight, [](Outputs& one, const Outputs& all) { one.max_weight = all.max_weight; }},
+      {"logit_mean", &Memory::logit_mean, [](Outputs& one, const Outputs& all) { one.logit_mean = all.logit_mean; }},
+      {"logit_var", &Memory::logit_var, [](Outputs& one, const Outputs& all) { one.logit_var = all.logit_var; }},
+      {"visible", &Memory::visible, [](Outputs& one, const Outputs& all) { one.visible = all.visible; }},
+      {"logit_count", &Memory::logit_count,
+       [](Outputs& one, const Outputs& all) { one.logit_count = all.logit_count; }},
+      {"key_sums", &Memory::key_sums, [](Outputs& one, const Outputs& all) { one.key_sums = all.key_sums; }},
+  };
+  for (const std::int64_t target : machine().target_bits) {
+    SCOPED_TRACE(hwy::TargetName(target));
+    const auto run = [&](const Memory& memory, const Outputs& outputs) {
+      run_forced(instance.q(), instance.k(), instance.v(), memory.out_view(), instance.options(), outputs,
+                 {.target = target});
+    };
+    const Memory all = instance.forward_memory();
+    run(all, all.outputs());
+    for (const Statistic& statistic : statistics) {
+      const Memory one = instance.forward_memory();
+      Outputs outputs;
+      statistic.request(outputs, one.outputs());
+      run(one, outputs);
+      EXPECT_TRUE((one.*statistic.array).contents() == (all.*statistic.array).contents()) << statistic.name;
+    }
+  }
+}
+
 // What Hugging Face's models mask with: the lowest float, over several blocks of keys before the first that counts.
 template <class T>
 void expect_the_statistics_of_a_mask(std::int64_t target, bool sinks) {

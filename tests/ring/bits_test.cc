@@ -109,6 +109,14 @@ TEST(OverRanks, TheThreadsOfARankChangeNoBits) {
     EXPECT_TRUE(forward_bits(instance, over_ranks(one)) == forward_bits(instance, over_ranks(two))) << describe(c);
     EXPECT_TRUE(gradient_bits(instance, one) == gradient_bits(instance, two)) << describe(c);
   };
+  Case lengths;  // of which one alone would be taken in smaller blocks
+  lengths.name = "a long entry beside a short one";
+  lengths.batch = 2;
+  lengths.n_q = 24, lengths.n_k = 8192;
+  lengths.d_k = lengths.d_v = 32;
+  lengths.k_lengths = {8192, 1000};
+  lengths.lse = lengths.gradients = true;
+  expect_same(lengths, 2, ring::Layout::contiguous);
   int number = 0;
   for (const Case& c : table()) {
     ++number;

@@ -2,11 +2,11 @@
 
 #include <cxxabi.h>
 #include <fmt/format.h>
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): POSIX
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
