@@ -132,7 +132,7 @@ struct Options {
   void* stream = nullptr;
   Order order = Order::fixed;
 
-  // f32 on a CPU with AMX, d_k + d_v ≥ 128: in the forward pass each float is a sum of three bf16, whose products the
+  // f32 on a CPU with AMX, d_k + d_v ≥ 128: in the forward pass each float is split into three bf16, whose products the
   // unit adds up in f32. Errors are those of f32, bits are not. Faster for long rows on cores of their own, slower for
   // short ones (docs/performance.md), so it is never chosen unasked. No effect elsewhere.
   bool split_products = false;

@@ -1,11 +1,11 @@
 #pragma once
 
-// Attention over the processes of an MPI communicator: keel/ring.h by MPI. Link keel::mpi.
+// Attention over the processes of an MPI communicator: keel/ring.h over MPI. Link keel::mpi.
 //
 //   MPI_Init(&argc, &argv);
 //   const keel::ring::Sharding whole{.n_q = N, .n_k = N};
-//   keel::mpi::attention(MPI_COMM_WORLD, whole, {.q = …, .k = …, .v = …, .out = …}, {.causal =
-//   keel::Causal::top_left});
+//   keel::mpi::attention(MPI_COMM_WORLD, whole, {.q = …, .k = …, .v = …, .out = …},
+//                        {.causal = keel::Causal::top_left});
 
 #include <mpi.h>
 
@@ -15,9 +15,9 @@
 
 namespace keel::mpi {
 
-// The processes of a communicator as ranks. Making one is collective: messages travel in a duplicate of `comm`, where
-// they meet nobody else's. All calls come from one thread at a time, so MPI_THREAD_SINGLE will do for a program that
-// has no other threads which call MPI. MPI must be initialised, and not finalised before the transport's end.
+// The processes of a communicator as ranks. Making one is collective: messages travel in a duplicate of `comm`, apart
+// from all others. All calls come from one thread at a time, so MPI_THREAD_SINGLE will do for a program that has no
+// other threads which call MPI. MPI must be initialised, and must not be finalised before the transport is destroyed.
 class KEEL_API Transport final : public ring::Transport {
  public:
   explicit Transport(MPI_Comm comm);
@@ -44,7 +44,7 @@ KEEL_API void attention(MPI_Comm comm, const ring::Sharding& sharding, const rin
 KEEL_API void attention_backward(MPI_Comm comm, const ring::Sharding& sharding, const BackwardInputs& inputs,
                                  const Gradients& gradients, const Options& options = {});
 
-// The transport that they use.
+// The transport that these two functions use.
 KEEL_API ring::Transport& transport_of(MPI_Comm comm);
 
 }  // namespace keel::mpi

@@ -72,12 +72,12 @@ struct Shard {
 [[nodiscard]] KEEL_API Shard shard(std::int64_t n, int size, int rank, Layout layout);
 
 enum class Mode : std::uint8_t {
-  // Blocks of k and v travel while others are computed with; results join by merge(). A rank needs memory for three
-  // more blocks.
+  // Blocks of k and v travel while the rank computes with others; results join by merge(). A rank needs memory for
+  // three more blocks.
   ring,
 
-  // Every rank collects the keys that it needs in the order of the whole, some heads at a time, while it computes with
-  // others: out and the row statistics have the bits of a single process, for any number of ranks.
+  // Every rank collects the keys that it needs, in the order of the whole, some heads at a time, while it computes with
+  // other heads: out and the row statistics have the bits of a single process, for any number of ranks.
   ordered,
 
   // For few queries and many keys: every rank holds all queries and gets the whole result, computes over its own keys,

@@ -75,7 +75,7 @@ struct ListView : BasicView<1, const void*> {
 
   [[nodiscard]] constexpr bool empty() const noexcept { return shape[0] == 0; }
   [[nodiscard]] constexpr std::int64_t size() const noexcept { return shape[0]; }
-  constexpr std::int64_t operator[](std::int64_t i) const noexcept {  // where the list lies
+  constexpr std::int64_t operator[](std::int64_t i) const noexcept {  // only where the list is stored
     return static_cast<const std::int64_t*>(data)[i * strides[0]];
   }
 };

@@ -66,7 +66,7 @@ class Lab {
     command.add_option("what", what_, "Experiments by name; or 'list', 'claims' or 'playground'")->type_name("NAME");
     command.add_flag("--full", settings_.full, "The thorough profile: more repeats, longer training");
     command.add_option("--seed", seed_, "Seed of the random numbers")->type_name("N")->check(kNotEmpty);
-    command.add_option("--repeats", repeats_, "Overrides the profile's number of repeats, at least 2")
+    command.add_option("--repeats", repeats_, "Number of repeats, at least 2; that of the profile by default")
         ->type_name("N")
         ->check(kNotEmpty);
     command.add_option("--threads", settings_.threads, "At most this many threads; 0 for all")

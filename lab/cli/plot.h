@@ -13,7 +13,7 @@ namespace keel::cli {
 // Lines of text, none wider than the others' frame expects: see beside().
 using Picture = std::vector<std::string>;
 
-// Filled up with spaces, at the left if `right`.
+// Padded with spaces, on the left if `right`.
 std::string padded(const std::string& text, std::size_t width, bool right = false);
 
 struct PlotSize {

@@ -13,7 +13,7 @@ def main() -> None:
             f"keel: expected the program at {program}, got none: this package was built without the program's Debian "
             "packages (libcli11-dev, nlohmann-json3-dev, libfmt-dev, libopenblas-dev)"
         )
-    # What keel prints of itself can then be pasted.
+    # So that the commands which keel prints can be pasted.
     called = Path(sys.argv[0]).name
     os.environ["KEEL_COMMAND"] = "keel" if called == "keel" else f"{shlex.quote(sys.executable)} -m keel"
     os.execv(program, ["keel", *sys.argv[1:]])

@@ -87,7 +87,7 @@ class TorchMaker:
 
 
 class NoMaker:
-    """For arrays on a GPU of a library that Keel cannot make arrays with: refuses to."""
+    """For GPU arrays of a library with which Keel cannot make arrays: refuses to make any."""
 
     def __init__(self, error: str) -> None:
         self.error = error
@@ -144,7 +144,7 @@ def stream_of(array: Any) -> Any:
 
 
 def check_tensors(operation: str, **arrays: Any) -> None:
-    """An error for a torch tensor whose gradient would be lost here, or whose memory does not hold its values."""
+    """Raises for a torch tensor whose gradient would be lost here, or whose memory does not hold its values."""
     torch = sys.modules.get("torch")
     if torch is None:
         return

@@ -42,7 +42,7 @@ class RowStats(NamedTuple):
     logit_mean   mean of the visible scores above -2^64, which leaves out keys that a finite bias masks
     logit_var    variance of these scores
     visible      how many keys the row sees (int64)
-    logit_count  how many scores logit_mean and logit_var are over (int64)
+    logit_count  how many scores logit_mean and logit_var are taken over (int64)
     heads        HeadStats; None after `keel.merge`, and from keel.jax
     """
 
@@ -211,7 +211,7 @@ def attention(
     mask       (B, H_q, N_q, N_k), any dimension 1 or missing from the left: bool, True = attend; or numbers that are
                added to the scores, -inf = hidden
     bias       numbers to add to the scores, where mask is bool
-    block_mask   a mask in tiles, which costs what its visible tiles do: see `keel.block_mask`
+    block_mask   a mask in tiles, which costs only what its visible tiles cost: see `keel.block_mask`
     causal     "top_left" (or True), "bottom_right" (the one for a KV cache), or None
     window     (left, right): how far from the diagonal a key may be; None for an unbounded side
     origin     (query, key): the positions of the first rows of q and k in a longer problem of which they are a slice;
@@ -237,7 +237,7 @@ def attention(
     saturation_threshold   the weight above which a row counts as saturated in return_stats
     key_sum_rows   sum key_sums over this many last rows of each entry; 0 for all rows
     return_scores  "raw": scale · q kᵀ; "capped": after the softcap; "masked": after biases and masks too, as the
-               softmax gets them, -inf where a key is hidden. The first two are of every query and key, whatever masks
+               softmax gets them, -inf where a key is hidden. The first two cover every query and key, whatever masks
                hide, except that padding, and rows and keys of different packed entries, are -inf
 
     Returns the output; an AttentionResult when any of the return_... arguments asks for more.

@@ -32,8 +32,8 @@ OF_OPTIONS = tuple(name for name in Gradients._fields if name not in OF_TENSORS)
 def gradient_sources(
     operation: str, want: Any, tensors: tuple[Any, Any, Any], options: Any, names: tuple[str, ...] = Gradients._fields
 ) -> dict[str, Any]:
-    """What each gradient is taken with respect to; None for the scale that is the default. `names` are all that may be
-    wanted."""
+    """What each gradient is taken with respect to; None for the default scale. `names` are all those that `want` may
+    have."""
     if isinstance(want, str) or not isinstance(want, Iterable):
         raise TypeError(f"[{operation}] want: expected a sequence of names, got {want!r}")
     sources: dict[str, Any] = {}

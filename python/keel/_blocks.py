@@ -49,8 +49,8 @@ Candidates = Callable[[int, int, int, int], tuple[Array, Array]]
 
 
 def build(tiling: Tiling, visible: Visible, candidates: Candidates | None = None) -> BlockMask:
-    """The mask, evaluated once per tile. Memory for one block of queries at a time, and for the tiles that are kept;
-    equal ones are kept once."""
+    """The mask, evaluated once per tile. Takes memory for one block of queries at a time, and for the tiles that are
+    kept; equal ones are kept once."""
     batch, heads, n_q, n_k, rows, keys = tiling
     lists: list[Array] = []
     ends = [0]

@@ -1,5 +1,5 @@
 """Tensors of other classes than torch's own. Only a class knows what its memory means: that of CausalBias, a mask,
-means nothing. Torch is an argument, since not everyone has imported it."""
+means nothing. Torch is an argument, since not every program has imported it."""
 
 from __future__ import annotations
 

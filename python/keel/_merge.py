@@ -48,8 +48,8 @@ def merge(
                    (B, H, N_q, d_v) and lse (B, H, N_q). A sink belongs to no key: give it to one part only.
     return_stats   merges the statistics too; every part needs them (return_stats=True in `keel.attention`). Those per
                    head cannot be merged: `stats.heads` is None
-    out            where to write: an array for the output, or (out, lse), or what this or `keel.attention` returned.
-                   It may itself be a part, which is then updated in place
+    out            where to write: an array for the output, or (out, lse), or what this function or `keel.attention`
+                   returned. It may itself be a part, which is then updated in place
     threads        at most this many; None for all that the process may use
     stream         on a GPU: as in `keel.attention`; by default that of the library of the first part
 

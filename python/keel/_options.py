@@ -16,7 +16,7 @@ class Option:
     """kind       "tensor", "block mask", "number", "number or tensor", "causal", "window", "origin", "integers",
                "flag", "seed", "threads" or "stream"
     gradient   the name of the gradient with respect to it
-    default    what is meant where it is left out
+    default    what is meant if it is left out
     """
 
     kind: str
@@ -48,7 +48,7 @@ class Options(TypedDict, total=False):
 
 
 class JaxOptions(Options, total=False):
-    """The options of keel.jax, whose stream is that of XLA."""
+    """The options of keel.jax, which works on XLA's stream."""
 
     seed: Annotated[Any, Option("seed", default=0)]
     threads: Annotated[int | None, Option("threads")]

@@ -8,8 +8,8 @@ from keel import _core
 def shard(n: int, size: int, rank: int, layout: str = "zigzag") -> list[range]:
     """The rows of rank `rank` of `size`, in the order in which it holds them: one or two ranges.
 
-    layout is "contiguous", or "zigzag": each rank has a part from the front and one from the back, so that a causal
-    mask leaves all ranks equally much to do. Any n will do.
+    layout is "contiguous", or "zigzag": each rank has a part from the front and one from the back, so that
+    under a causal mask all ranks have the same work. Any n will do.
 
     >>> shard(16, 2, 0), shard(16, 2, 1)
     ([range(0, 4), range(12, 16)], [range(4, 12)])

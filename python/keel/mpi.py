@@ -90,7 +90,7 @@ def attention(
     except Exception as error:
         try:
             _core.ring_share(transport, [0.0] * 2, str(error))
-        except ValueError:  # the others', who learn it here
+        except ValueError:  # which the others learn and raise here
             raise error from None
         raise
     rows = _core.ring_share(transport, [float(q_shape[2]), float(k_shape[2])])

@@ -19,7 +19,7 @@ from torch import Tensor
 
 import keel.torch
 
-_names: set[str] = set()  # that stand for Keel
+_names: set[str] = set()  # the implementations that stand for Keel
 
 
 def register(name: str = "keel") -> None:
@@ -76,7 +76,7 @@ def _check_model(kind: type, implementation: Any) -> None:
 
 @functools.cache
 def _goes_through_the_interface(kind: Any) -> bool:
-    """Whether all attention of a model's class does, as far as its flags and the source of its module tell.
+    """Whether all attention of a model's class goes through the interface, as far as its flags and source tell.
 
     Masks are as for "sdpa". A model that has no "sdpa" may still take them, if it says that it leaves masks alone, as
     it must for "flex_attention"; another may add its own numbers to what it believes to be numbers.

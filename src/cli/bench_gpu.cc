@@ -27,10 +27,10 @@ constexpr const char* kBenchGpuExamples =
     "  keel bench gpu --group decode,statistics --repeats 31\n"
     "  keel bench gpu --backward --dtype f16 --json\n"
     "\n"
-    "FLOPs are those of visible scores, 4·d each, and 2.5 times as many backward. Shares are of\n"
-    "matrix products alone, and of a copy in memory, both measured in every repeat; a row under\n"
-    "statistics or options is relative to the plain call, measured before and after it. Against\n"
-    "PyTorch's kernels: python -m keel.bench --device cuda.\n";
+    "FLOPs are those of visible scores, 4·d each, and 2.5 times as many backward. Shares are relative\n"
+    "to matrix products alone and to a copy in memory, both measured in every repeat; a row under\n"
+    "statistics or options is relative to the plain call, measured before and after it. To compare\n"
+    "with PyTorch's kernels: python -m keel.bench --device cuda.\n";
 
 constexpr int kVisits = 9, kQuickVisits = 3;
 const std::vector<std::string> kGroups{"forward", "backward", "statistics", "options", "decode"};

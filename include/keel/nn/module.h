@@ -25,7 +25,7 @@ class KEEL_API Module {
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  // All of them, those of children under "child.name", in the order in which they were named.
+  // All parameters, those of children under "child.name", in the order in which they were named.
   [[nodiscard]] NamedTensors parameters() const;
   std::int64_t parameter_count() const;  // total number of elements
   void zero_grad() const;

@@ -72,7 +72,7 @@ class KEEL_API AdamW : public Adam {
   AdamW(const NamedTensors& parameters, const Settings& settings) : Adam(parameters, settings, true) {}
 };
 
-// Scales all gradients so that their joint norm is at most `largest`; returns the norm before.
+// Scales all gradients so that their joint norm is at most `largest`; returns the norm before scaling.
 KEEL_API double clip_gradients(const NamedTensors& parameters, double largest);
 
 // From 0 up to 1 over `warmup` steps, then 1.

@@ -9,7 +9,7 @@
 
 namespace keel::nn {
 
-// Keys and values of the tokens seen so far, so that a new token costs one row. For use without gradients.
+// Keys and values of the tokens seen so far, so that a new token costs only one row. For use without gradients.
 class KEEL_API KVCache {
  public:
   explicit KVCache(std::int64_t capacity);

@@ -64,7 +64,7 @@ class Times:
 
     @property
     def ratio(self) -> float | None:
-        """How many times as fast as the fastest of torch's Keel is."""
+        """How many times as fast Keel is as the fastest of torch's kernels."""
         ours = self.seconds["keel"]
         return None if self.fastest is None or ours is None else self.fastest / ours
 

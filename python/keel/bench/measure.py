@@ -95,7 +95,7 @@ def interval(values: list[float]) -> tuple[float, float]:
     return ordered[first], ordered[-1 - first]
 
 
-LONG = 0.5  # seconds: a longer first call is like any other
+LONG = 0.5  # seconds: a first call that takes longer is like any other
 MARGIN = 0.02  # to which a ratio should be known
 PATIENCE, PATIENCE_NEAR_1 = 8, 64  # how many times as long to try for it, and while it may be either side of 1
 

@@ -68,7 +68,7 @@ def read(tensors: dict[str, Array], given: dict[str, Any]) -> tuple[dict[str, Ar
     return arrays, constants, stubs
 
 
-# How the custom call gets what is no array, once it has been checked; numbers are float otherwise.
+# How the custom call gets what is not an array, once it has been checked; numbers are float otherwise.
 _ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
     "causal": lambda x: "top_left" if x is True else x,
     "window": lambda x: tuple(2**63 - 1 if side is None else int(side) for side in x),

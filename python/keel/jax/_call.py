@@ -25,7 +25,8 @@ def _served_version() -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"#define XLA_FFI_API_(?:MAJOR|MINOR) (\d+)", text))
 
 
-# An older jaxlib could serve no call at all, not even of others, once it had refused the handlers of a newer interface.
+# Once an older jaxlib had refused the handlers of a newer interface, it could serve no call at all, not even those of
+# other libraries.
 if _served_version() and _served_version() < _jax.api_version:
     raise ImportError(
         "keel.jax: expected a jaxlib with version {}.{} of XLA's foreign function interface, for which it was compiled,"
@@ -47,7 +48,7 @@ _GRADIENTS = {gradient[1:]: gradient for gradient in OF_TENSORS} | {
 class Call(NamedTuple):
     """What is known of a call when it is traced; JAX compiles once for each."""
 
-    attributes: tuple[tuple[str, Any], ...]  # the options that are no arrays: str, float, int, or a tuple of int
+    attributes: tuple[tuple[str, Any], ...]  # the options that are not arrays: str, float, int, or a tuple of int
     out_dtype: Any
     lse: bool  # whether to return it
     statistics: bool

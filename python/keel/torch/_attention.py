@@ -31,7 +31,7 @@ class Statistics(NamedTuple):
     logit_mean   mean of the visible scores above -2^64, which leaves out keys that a finite bias masks
     logit_var    variance of these scores
     visible      how many keys the row sees (int64)
-    logit_count  how many scores logit_mean and logit_var are over (int64)
+    logit_count  how many scores logit_mean and logit_var are taken over (int64)
     """
 
     max_logit: Tensor
@@ -171,8 +171,8 @@ def attention(
     prefix_lm() or torch's create_block_mask(); q_lengths, k_lengths and k_starts (B,), q_offsets and k_offsets
     (E + 1,), tensors of integers. All tensors are on the CPU or on one CUDA device, where the work goes to torch's
     current stream; the integers may be on the CPU in any case. The options mean what they mean in keel.attention;
-    dropout takes its seed from torch's generator of the CPU, and torch.set_num_threads bounds the threads. Under
-    autocast, q, k, v, bias and a mask of numbers are taken in its dtype. out_dtype is the dtype of the result: that of
+    dropout takes its seed from torch's CPU generator, and torch.set_num_threads bounds the threads. Under
+    autocast, q, k, v, bias and a mask of numbers are cast to its dtype. out_dtype is the dtype of the result: that of
     q, or torch.float32 for 16-bit inputs, which keeps the precision of partial results that are to be merged.
 
     Returns the output; an Attention (out, lse, stats) when asked for lse or the statistics; an AttentionWeights (out,

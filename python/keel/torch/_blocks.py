@@ -44,7 +44,7 @@ def document_mask(ids: Tensor, *, causal: bool = True, block: int | tuple[int, i
     """A mask in tiles in which each token sees only its own document and, with `causal`, no later tokens.
 
     ids (N,) or (B, N): the document of each token, any integers. Documents whose tokens lie side by side cost about as
-    much as the same documents packed; that is why tiles are longer in keys, since a kernel's key block is never longer
+    much as the same documents packed. To that end tiles are longer along the keys: a kernel's key block is never longer
     than a tile.
 
     >>> import torch, keel.torch

@@ -95,7 +95,7 @@ def _check_tuple(operation: str, name: str, x: Any, lengths: tuple[int, ...], ex
 
 def _check_integer(operation: str, name: str, x: Any) -> int:
     """Python's integers, torch's symbolic ones, and NumPy's."""
-    # As it is, for index() would make a constant of a symbol.
+    # As it is, since index() would make a constant of a symbol.
     integer: Any = x if isinstance(x, (int, torch.SymInt)) else None
     if integer is None and not isinstance(x, Tensor):
         with contextlib.suppress(TypeError):

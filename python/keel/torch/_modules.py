@@ -208,7 +208,7 @@ def check_mask(name: str, mask: Tensor | None) -> None:
     if bool(ones.any()) and bool((ones | (mask == 0)).all()):
         warnings.warn(
             f"[{name}] mask: a mask of numbers is added to the scores, and this one has only 0 and 1, as "
-            "torch.tril(torch.ones(n, n)) has: it hides nothing. For a mask of who is seen pass mask.bool()",
+            "torch.tril(torch.ones(n, n)) has: it hides nothing. For a mask of what is seen, pass mask.bool()",
             stacklevel=3,
         )
 

@@ -29,20 +29,20 @@ class Monitor:
     per layer and head:
 
     step, layer, head    where; `layer` is the name of the module that called attention
-    calls, rows          how many calls, and how many of their rows, the values are over
+    calls, rows          how many calls, and how many of their rows, the values cover
     max_logit            largest score (QK-clip's signal)
     mean_entropy         nats, over rows
     min_entropy          nats
     saturated            share of rows whose largest weight is above saturation_threshold
     logit_std            standard deviation of the visible scores, except those that a finite bias masks
 
-    every        gather in every n-th step only; the others cost nothing
+    every        gather only in every n-th step; the others cost nothing
     jsonl        a file to which step() appends one line per record
     tensorboard  a folder, or a SummaryWriter, for the same values as scalars attention/<layer>/head<h>/<name>
     on_alarm     called with a dict (step, layer, head, what, value, limit) when max_logit is above its limit or
                  mean_entropy below entropy_floor (NaN counts as both)
 
-    On a GPU step() does not wait for the step's end: looking at its records does, and files and on_alarm get them in
+    On a GPU step() does not wait for the step's end: reading its records does, and files and on_alarm get them in
     the next call of step(), or when the `with` block ends.
 
     Calls inside compiled graphs are not seen. Only one Monitor can be active at a time.
@@ -180,7 +180,7 @@ class Monitor:
                 self._sum()
 
     def _sum(self) -> None:
-        """Sums the calls that wait, those of equal shapes together: on a GPU each operation costs its launch."""
+        """Sums the calls that wait, those of equal shapes together: on a GPU each operation costs a launch."""
         groups: dict[Any, list[tuple[str, Tensor, Tensor]]] = {}
         for call in self._waiting:
             groups.setdefault((call[1].shape, call[1].device), []).append(call)

@@ -1,7 +1,7 @@
 """Attention in an ONNX graph: ONNX's own Attention (opset 23 and later), whose order of operations is Keel's.
 
-Keel's operators decompose into it when torch.onnx.export asks for decompositions. What it does not have is made of
-torch's operations: positions become a mask, sinks become a key. scaled_dot_product_attention leaves that to torch's own
+Keel's operators decompose into it when torch.onnx.export asks for decompositions. What it lacks is made of torch's
+operations: positions become a mask, sinks become a key. scaled_dot_product_attention leaves that to torch's own
 function, which torch.onnx.export also translates for opsets before 23.
 """
 
@@ -105,7 +105,7 @@ def _per_entry(lengths: Tensor | None) -> Tensor | None:
 
 
 def _mask(q: Tensor, k: Tensor, options: Mapping[str, Any]) -> Tensor | None:
-    """All that hides keys or adds to scores, in one mask; None where causal alone, from the top left, says it."""
+    """All that hides keys or adds to scores, in one mask; None where a causal mask from the top left says it all."""
     positional = (
         options.keys() & {"window", "alibi", "q_lengths", "k_lengths", "k_starts"}
         or options.get("causal") == "bottom_right"

@@ -192,8 +192,8 @@ def _fake(name: str) -> Callable[[Function], Function]:
 
 
 def _tell_inductor(operator: Any) -> None:
-    """Has Inductor call an operator that has a decomposition, for ONNX, as it is. By itself it does so too, unless the
-    environment variable CI is set: then it takes a decomposition that it does not use for a mistake."""
+    """Makes Inductor call an operator as it is, although it has a decomposition (for ONNX). Inductor does so by itself,
+    unless the environment variable CI is set: then it takes a decomposition that it does not use for a mistake."""
     lowering = sys.modules.get("torch._inductor.lowering")
     if lowering is None or operator in lowering.lowerings:
         return
@@ -553,7 +553,7 @@ class _Last(torch.autograd.Function):
 
 
 class _Direct(torch.autograd.Function):
-    """The operator for plain tensors, of which the dispatcher would take several times as long."""
+    """The operator for plain tensors, for which the dispatcher would take several times as long."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Any:

@@ -69,8 +69,8 @@ def of_layer(step: int, layer: str, parts: Any) -> list[dict[str, Any]]:
 
 
 class Records(Sequence[dict[str, Any]]):
-    """The records of a step, from the sums of its calls by layer. On a GPU these are under way: whoever looks first
-    waits for them."""
+    """The records of a step, from the sums of its calls by layer. On a GPU these are still under way: the first to
+    read them waits."""
 
     def __init__(self, step: int, calls: dict[str, list[Tensor]]) -> None:
         self._step = step

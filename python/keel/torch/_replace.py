@@ -23,7 +23,7 @@ _last_fallback: str | None = None
 
 
 def _refusal(query: Any, key: Any, value: Any, attn_mask: Any, scale: Any) -> str | None:
-    """Why Keel does not serve these arguments, of which torch may know what to do with them."""
+    """Why Keel does not serve these arguments; torch may know what to do with them."""
     given = {"query": query, "key": key, "value": value}
     if attn_mask is not None and not isinstance(attn_mask, CausalBias):
         given["attn_mask"] = attn_mask
@@ -91,7 +91,7 @@ torch.jit._builtins._register_builtin(_routed, "aten::scaled_dot_product_attenti
 @contextlib.contextmanager
 def replace(strict: bool = False) -> Iterator[None]:
     """Within `with keel.torch.replace():`, torch.nn.functional.scaled_dot_product_attention is Keel's for tensors on
-    the CPU, and on CUDA devices where libkeel_cuda is there.
+    the CPU, and on CUDA devices if libkeel_cuda is installed.
 
     It replaces the name in torch.nn.functional, for all threads, and restores it at the end; code that has already
     imported the function (`from torch.nn.functional import scaled_dot_product_attention`) keeps torch's.
@@ -99,8 +99,8 @@ def replace(strict: bool = False) -> Iterator[None]:
 
     What Keel does not serve goes to torch's own: nested and sparse tensors, other devices and dtypes, classes with
     their own __torch_function__ (CausalBias is served), torch.jit.script and torch.fx. `last_fallback()` says why the
-    last such call did. With strict=True they raise NotImplementedError instead; all but torch.jit.script, which does
-    not call anything.
+    last such call did. With strict=True they raise NotImplementedError instead, except torch.jit.script, which calls
+    nothing.
 
     >>> import keel.torch, torch
     >>> layer = torch.nn.MultiheadAttention(32, 4, batch_first=True)

@@ -134,7 +134,7 @@ def ring_attention(
 
     Each rank passes its rows of q, k and v, those that keel.torch.shard(n, size, rank, layout) names, and gets its rows
     of the output. All ranks make the same call, forward and backward; n_q and n_k, the rows of all ranks together, are
-    asked of them where they are left out. `mode` is "ring"; "ordered", whose results have the bits of a single process;
+    gathered from them if left out. `mode` is "ring"; "ordered", whose results have the bits of a single process;
     or "decode", for a few queries that every rank has, over divided keys, without gradients. On a GPU it is "ring".
 
     Options mean what they mean in keel.torch.attention: causal masks, windows, ALiBi and dropout follow the positions
@@ -166,7 +166,7 @@ def _ring(group: Any, arrays: Arrays, options: Any, sharding: Any) -> tuple[_Rin
         q, k, _ = arrays
         mine = [q.shape[2], k.shape[2], *divmod(operator.seed_of(flat), 2**32)]
     except Exception as error:
-        with contextlib.suppress(ValueError):  # the others', who learn it here; this rank's own says more
+        with contextlib.suppress(ValueError):  # which the others learn and raise here; this rank's own says more
             _core.ring_share(transport, [0.0] * 4, str(error))
         raise
     all_ranks = _core.ring_share(transport, [float(x) for x in mine])
@@ -237,7 +237,7 @@ def context_parallel(
 
     Within it each buffer (tokens, labels, positions) has this rank's rows along its sequence dimension, and
     F.scaled_dot_product_attention attends over the rows of all ranks of the mesh's group. Afterwards the buffers are
-    what they were, but for `no_restore_buffers`. Buffers must not be parameters and must own their memory.
+    what they were, except `no_restore_buffers`. Buffers must not be parameters and must own their memory.
     """
     operation = "context_parallel"
     buffers = list(buffers or ())

@@ -49,7 +49,7 @@ def scaled_dot_product_attention(
 
     Shapes: query (..., H_q, L, E), key (..., H, S, E), value (..., H, S, E_v), attn_mask broadcastable to (..., L,
     S), result (..., H_q, L, E_v). Arguments mean what they mean in torch; dropout takes its seed from torch's
-    generator of the CPU. Tensors of float64, float32, float16 or bfloat16, on the CPU or on a CUDA device, where the
+    CPU generator. Tensors of float64, float32, float16 or bfloat16, on the CPU or on a CUDA device, where the
     work goes to torch's current stream.
 
     >>> import torch

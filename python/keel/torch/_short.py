@@ -1,7 +1,7 @@
 """The short path of scaled_dot_product_attention: plain tensors, straight into the library.
 
 `sdpa(query, key, value, attn_mask, is_causal, scale, enable_gqa)` returns the output, or None if anything is not plain.
-Whoever calls it has done what autocast asks for.
+The caller has already done what autocast asks for.
 It is compiled (keel._torch) if the package was built for the torch that is running. Since torch's ABI changes with
 every version, there is one in Python too, which does the same a few microseconds slower.
 """

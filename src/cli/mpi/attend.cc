@@ -1,5 +1,5 @@
 // keel attend under mpirun: every rank maps the files, reads its own rows and writes its own rows of the output, which
-// takes its name when all are there.
+// gets its name once all rows are there.
 #include "cli/mpi/attend.h"
 
 #include <fcntl.h>
@@ -110,7 +110,7 @@ class OwnRows {
   MutableTensorView view_;
 };
 
-// Shows how many of the blocks that a rank expects it has got.
+// Shows how many of the blocks that it expects a rank has received.
 class Watched final : public ring::Transport {
  public:
   Watched(ring::Transport& inner, std::int64_t blocks, bool shown) : inner_(inner), blocks_(blocks), progress_(shown) {}
