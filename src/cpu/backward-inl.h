@@ -39,13 +39,13 @@ namespace keel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 template <class P>
-class BackwardRunner : BackwardBlock<P> {
+class BackwardRunner : public BackwardPreparer<P> {
   using T = typename P::T;
   using Operand = typename P::Operand;
 
  public:
   BackwardRunner(const BackwardCall& call, const BackwardHead& head, std::byte* workspace)
-      : BackwardBlock<P>(call, head, workspace),
+      : BackwardPreparer<P>(call, head, workspace),
         dk_(f_.d_k, scratch_.ldk, scratch_, scratch_.dk),
         dv_(f_.d_v, scratch_.ldv, scratch_, scratch_.dv) {}
 
@@ -379,6 +379,15 @@ BackwardKernel MakeBackwardKernel() {
   };
   kernel.finish = [](const BackwardCall& call, const BackwardHead& head, std::int64_t begin, std::int64_t end,
                      std::byte* workspace) { BackwardRunner<P>(call, head, workspace).Finish(begin, end); };
+  kernel.whole = [](const BackwardCall& call, const BackwardHead& head, std::int64_t lines, std::int64_t blocks,
+                    std::byte* workspace) {
+    P::Begin();
+    BackwardRunner<P> runner(call, head, workspace);
+    runner.Prepare(0, lines);
+    for (std::int64_t block = 0; block < blocks; ++block) runner.Run({&head, block});
+    if (call.sums_dq()) runner.Finish(0, lines);
+    P::End();
+  };
   return kernel;
 }
 

@@ -56,8 +56,8 @@ struct BlockTask {
 using BackwardTask = BlockTask<BackwardHead>;
 
 // The kernel's entry points for one accumulation type on one SIMD target. A head goes through prepare() for all its
-// lines, run() for all its blocks, finish() for all its lines. Lines are what the blocks share sums of: the rows, if
-// blocks are of keys. `begin` is a multiple of row_block.
+// lines, run() for all its blocks, finish() for all its lines if there are sums; whole() does it all, on one thread.
+// Lines are what the blocks share sums of: the rows, if blocks are of keys. `begin` is a multiple of row_block.
 template <class Call, class Head>
 struct BlockKernel {
   std::int64_t panel_bytes = 0;                                                             // a register tile's row
@@ -66,6 +66,7 @@ struct BlockKernel {
   void (*prepare)(const Call&, const Head&, std::int64_t begin, std::int64_t end, std::byte* workspace) = nullptr;
   void (*run)(const Call&, const BlockTask<Head>&, std::byte* workspace) = nullptr;
   void (*finish)(const Call&, const Head&, std::int64_t begin, std::int64_t end, std::byte* workspace) = nullptr;
+  void (*whole)(const Call&, const Head&, std::int64_t lines, std::int64_t blocks, std::byte* workspace) = nullptr;
 };
 using BackwardKernel = BlockKernel<BackwardCall, BackwardHead>;
 

@@ -218,9 +218,9 @@ class BackwardBlock {
                                    .ldc = x.ldc};
         const std::int64_t columns = RoundUp(std::min(needed.end, y + width) - begin, P::ColumnGranule());
         if (P::kScores == Into::kSet || x.factors == nullptr) {
-          P::template Multiply<Into::kSet>(tile, columns);
+          P::template MultiplyPanel<Into::kSet>(tile, columns);
         } else {
-          P::template Multiply<P::kScores>(tile, columns);
+          P::template MultiplyPanel<P::kScores>(tile, columns);
         }
       }
     }

@@ -167,8 +167,9 @@ class ForwardTaskRunner {
         }
         Range seen = computed;
         visible[x] = computed.end - computed.begin;
-        if (!plain && scores_.HasRangesOnly()) {
-          seen = scores_.HideRest(r + x, block, first, computed, s);
+        const bool hides = !plain && scores_.HasRangesOnly();
+        if (hides) {
+          seen = scores_.RangeOf(r + x, block, first, computed);
           visible[x] = seen.end - seen.begin;
         } else if (!plain) {
           const RowBlock row = scores_.BlockOf(r + x, place, block, first, computed);
@@ -176,13 +177,14 @@ class ForwardTaskRunner {
           seen = row.seen;
           ++place;
         }
-        if constexpr (kMoments) {
-          const std::int64_t round = 2 * scratch_.lanes;
-          const bool known = visible[x] == seen.end - seen.begin && seen.begin % round == 0 && seen.end % round == 0;
-          sums[x] = {};
-          top[x] = known && !seen.empty() ? MaxAndSums(s, seen, sums[x]) : MaxOfBlock(s, computed);
+        const std::int64_t round = 2 * scratch_.lanes;
+        if constexpr (kMoments) sums[x] = {};
+        if (kMoments && !seen.empty() && visible[x] == seen.end - seen.begin && seen.begin % round == 0 &&
+            seen.end % round == 0) {
+          if (hides) HideOutside(computed, seen, s);
+          top[x] = MaxAndSums(s, seen, sums[kMoments ? x : 0]);
         } else {
-          top[x] = MaxOfBlock(s, computed);
+          top[x] = hides ? HideAndMax(computed, seen, s) : MaxOfBlock(s, computed);
         }
         if constexpr (P::kLateScale) top[x] *= scale[x];
         masked = masked || visible[x] < strip.needed.end - strip.needed.begin;

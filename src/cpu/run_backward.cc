@@ -210,20 +210,13 @@ class BackwardRun {
     }
   }
 
-  void finish(const Head& head, std::int64_t begin, std::int64_t end, std::byte* workspace) const {
-    if (has_sums(all_)) kernel_.finish(all_, head, begin, end, workspace);
-  }
-
   // A task is a head group from beginning to end.
   void run_heads() {
     parallel_tasks(std::ssize(heads_), plan_.threads, [&](std::int64_t at) {
       const HeadTask& task = heads_[static_cast<std::size_t>(at)];
       std::byte* const scratch = thread_workspace(plan_.thread_bytes + head_bytes(task));
       const Head head = head_of_task(task, scratch + plan_.thread_bytes);
-      kernel_.prepare(all_, head, 0, lines(task), scratch);
-      const std::int64_t count = blocks(task);
-      for (std::int64_t block = 0; block < count; ++block) kernel_.run(all_, {&head, block}, scratch);
-      finish(head, 0, lines(task), scratch);
+      kernel_.whole(all_, head, lines(task), blocks(task), scratch);
     });
   }
 
@@ -269,8 +262,9 @@ class BackwardRun {
         for (const std::size_t at : chains[static_cast<std::size_t>(i % count)]) take(i / count, at);
       });
     }
+    if (!has_sums(all_)) return;
     for_lines([&](std::size_t at, std::int64_t begin, std::int64_t end) {
-      finish(heads[at], begin, end, thread_workspace(plan_.thread_bytes));
+      kernel_.finish(all_, heads[at], begin, end, thread_workspace(plan_.thread_bytes));
     });
   }
 

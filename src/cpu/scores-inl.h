@@ -222,11 +222,9 @@ class ScoreRows {
   // Whether pass 2 only hides what lies outside each row's range of keys.
   bool HasRangesOnly() const { return !dense_ && !head_.tiles; }
 
-  // Pass 2 of a row if so: returns its range.
-  HWY_INLINE Range HideRest(std::int64_t r, Range block, std::int64_t first, Range computed, T* s) const {
-    const Range seen = SeenOf(seen_[r], block, first, computed);
-    HideOutside(computed, seen, s);
-    return seen;
+  // What a row then sees of a block.
+  HWY_INLINE Range RangeOf(std::int64_t r, Range block, std::int64_t first, Range computed) const {
+    return SeenOf(seen_[r], block, first, computed);
   }
 
   // Pass 2 on the scores of a row: how many keys of the block stay visible.

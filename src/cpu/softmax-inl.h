@@ -109,6 +109,32 @@ HWY_INLINE T MaxOfBlock(const T* HWY_RESTRICT s, Range computed) {
   return LargestLane(d, hn::Max(m0, m1));
 }
 
+// The same, where scores outside `seen` become −inf first. A short block is read once: with AVX-512 on a Zen 4, reading
+// what HideOutside() has just written took 60 cycles per row.
+template <class T>
+HWY_INLINE T HideAndMax(Range computed, Range seen, T* HWY_RESTRICT s) {
+  const hn::ScalableTag<T> d;
+  const auto n = static_cast<std::int64_t>(hn::Lanes(d));
+  if (computed.end - computed.begin > 4 * n) {
+    HideOutside(computed, seen, s);
+    return MaxOfBlock(s, computed);
+  }
+  const auto hidden = hn::Set(d, static_cast<T>(-INFINITY)), zero = hn::Zero(d);
+  const auto hide = [&](std::int64_t x) {
+    const auto after_begin = hn::Ge(hn::Iota(d, static_cast<T>(x - seen.begin)), zero);
+    const auto before_end = hn::Lt(hn::Iota(d, static_cast<T>(x - seen.end)), zero);
+    const auto v = hn::IfThenElse(hn::And(after_begin, before_end), hn::Load(d, s + x), hidden);
+    hn::Store(v, d, s + x);
+    return v;
+  };
+  auto m0 = hidden, m1 = hidden;
+  for (std::int64_t x = computed.begin; x < computed.end; x += 2 * n) {
+    m0 = hn::Max(m0, hide(x));
+    m1 = hn::Max(m1, hide(x + n));
+  }
+  return LargestLane(d, hn::Max(m0, m1));
+}
+
 // Of so many scores, before they are scaled, the sum and that of their squares.
 template <class T>
 struct ScoreSums {

@@ -471,6 +471,13 @@ TangentKernel MakeTangentKernel() {
   };
   kernel.finish = [](const TangentCall& call, const TangentHead& head, std::int64_t begin, std::int64_t end,
                      std::byte* workspace) { TangentRunner<P>(call, head, workspace).Finish(begin, end); };
+  kernel.whole = [](const TangentCall& call, const TangentHead& head, std::int64_t lines, std::int64_t blocks,
+                    std::byte* workspace) {
+    TangentRunner<P> runner(call, head, workspace);
+    runner.Prepare(0, lines);
+    for (std::int64_t block = 0; block < blocks; ++block) runner.Run({&head, block});
+    if (call.sums_keys()) runner.Finish(0, lines);
+  };
   return kernel;
 }
 
