@@ -172,9 +172,7 @@ def mask_beside_causal():
     mask = torch.rand(1, 1, n, n, generator=torch.Generator().manual_seed(2)) < 0.7
     mask |= torch.eye(n, dtype=torch.bool)
     expected = F.scaled_dot_product_attention(q, q, q, mask.tril())[:, :, my_rows(n)]
-    with context_parallel(
-        init_device_mesh("cpu", (dist.get_world_size(),)), buffers=[q, mask], buffer_seq_dims=[2, 2]
-    ):
+    with context_parallel(init_device_mesh("cpu", (dist.get_world_size(),)), buffers=[q, mask], buffer_seq_dims=[2, 2]):
         out = F.scaled_dot_product_attention(q, q, q, attn_mask=mask, is_causal=True)
     close("out", out, expected, 1e-12)
 
