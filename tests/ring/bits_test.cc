@@ -29,9 +29,11 @@ std::string forward_bits(const Instance& x, const Forward& run) {
   return bits_of(memory);
 }
 
-std::string gradient_bits(const Instance& x, const Ranks& ranks) {
+std::string gradient_bits(const Instance& x, const Ranks& ranks, bool bias_and_scale = true) {
   const GradientMemory memory = x.gradient_memory();
-  backward_over_ranks(ranks)(x.backward_inputs(), memory.gradients(), x.options());
+  Gradients gradients = memory.gradients();
+  if (!bias_and_scale) gradients.dbias = {}, gradients.dscale = {};
+  backward_over_ranks(ranks)(x.backward_inputs(), gradients, x.options());
   std::string all;
   for (const Array* g : {&memory.dq, &memory.dk, &memory.dv, &memory.dbias, &memory.dscale, &memory.dsinks}) {
     if (g->exists()) all += g->contents();
@@ -101,13 +103,16 @@ TEST(OverRanks, AThousandRepeatsHaveTheSameBits) {
   }
 }
 
-// A rank of one thread takes a head at a time, one of several threads all heads.
+// A rank of one thread takes a head at a time, one of several threads all heads; with dbias or dscale both take all.
 TEST(OverRanks, TheThreadsOfARankChangeNoBits) {
   const auto expect_same = [](const Case& c, int size, ring::Layout layout) {
     const Instance instance(for_many_processes(c));
     const Ranks one = {size, layout}, two = {.size = size, .layout = layout, .threads = 2};
     EXPECT_TRUE(forward_bits(instance, over_ranks(one)) == forward_bits(instance, over_ranks(two))) << describe(c);
-    EXPECT_TRUE(gradient_bits(instance, one) == gradient_bits(instance, two)) << describe(c);
+    for (const bool bias_and_scale : {true, false}) {
+      EXPECT_TRUE(gradient_bits(instance, one, bias_and_scale) == gradient_bits(instance, two, bias_and_scale))
+          << describe(c);
+    }
   };
   Case lengths;  // of which one alone would be taken in smaller blocks
   lengths.name = "a long entry beside a short one";
