@@ -16,7 +16,8 @@ for fuzzer in "${fuzzers[@]}"; do
   seeds=()
   [[ ! -e $fuzzer.seeds ]] || mapfile -t seeds <"$fuzzer.seeds"
   mkdir -p "$build/corpus/$name"
-  "$fuzzer" -max_total_time="$seconds" -timeout=20 -print_final_stats=1 -artifact_prefix="$build/findings/$name-" \
+  # Instrumented, the oracle takes up to a minute and a half for the largest random problem.
+  "$fuzzer" -max_total_time="$seconds" -timeout=240 -print_final_stats=1 -artifact_prefix="$build/findings/$name-" \
     "$build/corpus/$name" "${seeds[@]}" >"$build/log/$name.log" 2>&1 &
   pids+=($!)
   echo "$name: fuzzing for $seconds s, log in $build/log/$name.log"
