@@ -7,6 +7,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
 #include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -120,7 +121,7 @@ c10::DispatchKeySet keys_of(const Tensors&... tensors) {
 }
 
 // Dense memory, all of the CPU or all of CUDA devices, and nothing that would change what an operator means: no
-// transform, trace, fake tensor or lazy negation. What autocast asks for has been done before.
+// transform, trace, fake tensor or lazy negation. Autocast is sdpa()'s to see to.
 bool is_plain(c10::DispatchKeySet keys) {
   using Key = c10::DispatchKey;
   constexpr c10::DispatchKeySet any{Key::ADInplaceOrView, Key::BackendSelect, Key::AutocastCPU, Key::AutocastCUDA};
@@ -324,6 +325,15 @@ Tensor with_derivative(const Tensor& q, const Tensor& k, const Tensor& v, const 
   return out;
 }
 
+// What autocast asks for, if it is on: every tensor of numbers, but float64, in its dtype.
+void autocast(c10::DispatchKeySet keys, std::array<Tensor, 4>& tensors) {
+  if (!keys.has(c10::DispatchKey::AutocastCPU) && !keys.has(c10::DispatchKey::AutocastCUDA)) return;
+  for (Tensor& x : tensors) {
+    if (!x.defined() || !x.is_floating_point() || x.scalar_type() == at::kDouble) continue;
+    x = x.to(at::autocast::get_autocast_dtype(x.device().type()));
+  }
+}
+
 // False for what the library would refuse.
 bool read_number(nb::handle object, std::optional<double>& number) {
   if (object.is_none()) return true;
@@ -344,13 +354,14 @@ nb::object sdpa(nb::handle query, nb::handle key, nb::handle value, nb::handle a
     tensors[i] = THPVariable_Unpack(objects[i].ptr());
     if (tensors[i]._fw_grad(0).defined()) return nb::none();
   }
-  const auto& [q, k, v, mask] = tensors;
+  auto& [q, k, v, mask] = tensors;
   Settings settings{.causal = is_causal.ptr() == Py_True, .scale = {}};
   if (!PyBool_Check(is_causal.ptr()) || !PyBool_Check(enable_gqa.ptr()) || !read_number(scale, settings.scale))
     return nb::none();
   if (mask.defined() && mask.requires_grad()) return nb::none();
   const c10::DispatchKeySet keys = keys_of(q, k, v, mask);
   if (!is_plain(keys) || at::impl::torch_function_mode_enabled()) return nb::none();
+  autocast(keys, tensors);
   if (!fits(q, k, v, mask, enable_gqa.ptr() == Py_True)) return nb::none();
 
   const bool tracked = keys.has(c10::DispatchKey::AutogradCPU) || keys.has(c10::DispatchKey::AutogradCUDA);

@@ -326,6 +326,21 @@ def test_autocast_takes_the_short_path(short_path, replaced, monkeypatch):
     assert all(x.dtype == torch.float32 for x in torch.autograd.grad(out.sum(), (q, k, v)))
 
 
+def test_autocast_casts_parameters_too(short_path):
+    q, k, v = (torch.randn(2, 4, 7, 8) for _ in range(3))
+    learned = torch.nn.Parameter(q.clone())
+    with torch.autocast("cpu", torch.bfloat16):
+        out = keel.torch.scaled_dot_product_attention(learned, k, v)
+        low = keel.torch.scaled_dot_product_attention(q, k, v)
+    assert out.dtype == torch.bfloat16 and torch.equal(out, low)
+
+
+def test_autocast_leaves_float64_alone(short_path):
+    q = torch.randn(2, 4, 7, 8, dtype=torch.float64)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert keel.torch.scaled_dot_product_attention(q, q, q).dtype == torch.float64
+
+
 # The compiled one alone
 
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 namespace keel {
 namespace {
@@ -65,11 +66,13 @@ bool has_distinct_elements(const Layout& layout, bool reduces) {
   std::array<Dimension, 4> dims{};
   for (int i = 0; i < layout.rank; ++i) {
     if (layout.shape[i] == 0) return true;
-    dims[i] = {magnitude(layout.strides[i]), layout.shape[i] - 1};
+    // In reverse, an array in C order is sorted as it is.
+    dims[layout.rank - 1 - i] = {magnitude(layout.strides[i]), layout.shape[i] - 1};
   }
-  std::sort(dims.begin(), dims.end(), [](const Dimension& a, const Dimension& b) { return a.stride < b.stride; });
+  const std::span used(dims.data(), static_cast<std::size_t>(layout.rank));
+  std::sort(used.begin(), used.end(), [](const Dimension& a, const Dimension& b) { return a.stride < b.stride; });
   std::int64_t reached = 0;  // fits, as the extent does
-  for (const Dimension& dim : dims) {
+  for (const Dimension& dim : used) {
     if (dim.steps == 0 || (reduces && dim.stride == 0)) continue;
     if (dim.stride <= reached) return false;
     reached += dim.stride * dim.steps;

@@ -67,7 +67,7 @@ def _routed(
     enable_gqa: bool = False,
 ) -> Any:
     plain = type(dropout_p) is float and dropout_p == 0.0 and _observe.observer is None
-    if plain and not (_sdpa.is_traced() or _sdpa.any_autocast()):
+    if plain and not _sdpa.is_traced():
         out = _sdpa.short(query, key, value, attn_mask, is_causal, scale, enable_gqa)
         if out is not None:  # plain tensors, in no more time than without replace()
             return out

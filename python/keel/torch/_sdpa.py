@@ -31,7 +31,6 @@ from keel.torch._check import (
 
 short: Callable[..., Tensor | None] = _short.sdpa
 is_traced = torch.compiler.is_dynamo_compiling  # other tracers have their own type of tensor, or a mode
-any_autocast = torch._C._is_any_autocast_enabled
 
 
 def scaled_dot_product_attention(
@@ -60,9 +59,6 @@ def scaled_dot_product_attention(
     torch.Size([2, 8, 128, 64])
     """
     if not is_traced() and dropout_p == 0.0 and _observe.observer is None:
-        if any_autocast() and type(query) is Tensor and is_autocast(query):
-            given: Any = (query, key, value, attn_mask)
-            query, key, value, attn_mask = (autocasted(x) if type(x) is Tensor else x for x in given)
         out = short(query, key, value, attn_mask, is_causal, scale, enable_gqa)
         if out is not None:
             return out

@@ -1,7 +1,6 @@
 """The short path of scaled_dot_product_attention: plain tensors, straight into the library.
 
 `sdpa(query, key, value, attn_mask, is_causal, scale, enable_gqa)` returns the output, or None if anything is not plain.
-The caller has already done what autocast asks for.
 It is compiled (keel._torch) if the package was built for the torch that is running. Since torch's ABI changes with
 every version, there is one in Python too, which does the same a few microseconds slower.
 """
@@ -18,6 +17,7 @@ from torch.autograd import forward_ad
 from keel import _core
 from keel._backward import OF_OPTIONS
 from keel.torch import _operator as operator
+from keel.torch._check import autocasted, is_autocast
 from keel.torch._plain import is_plain
 
 _is_grad_enabled = torch.is_grad_enabled
@@ -32,6 +32,7 @@ _function_modes = torch._C._len_torch_function_stack
 _transform = torch._C._functorch.maybe_current_level
 _tracing = torch._C._get_tracing_state
 _is_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
+_any_autocast = torch._C._is_any_autocast_enabled
 
 
 def sdpa_in_python(
@@ -56,6 +57,8 @@ def sdpa_in_python(
         and query.dim() == key.dim() == value.dim()
         and (query.dim() > 2 if enable_gqa else query.shape == key.shape or _has_the_heads_of(query, key))
     ):
+        if _any_autocast() and is_autocast(query):
+            query, key, value, attn_mask = (autocasted(x) for x in (query, key, value, attn_mask))
         options = {"mask": attn_mask, "causal": is_causal, "scale": scale, "threads": _threads()}
         if (
             _is_grad_enabled()
