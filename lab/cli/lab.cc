@@ -76,8 +76,8 @@ class Lab {
         ->type_name("DIR")
         ->capture_default_str()
         ->check(kNotEmpty);
-    command.add_flag("--open", open_, "Open the report when it is there");
-    command.add_flag("--plots,!--no-plots", plots_, "Draw curves in the terminal; by default for experiments by name");
+    command.add_flag("--open", open_, "Open the report once it is written");
+    command.add_flag("--plots,!--no-plots", plots_, "Draw the curves of the experiments named; on by default");
     auto* json = command.add_flag("--json", json_, "Print results as JSON");
     command.add_flag("-q,--quiet", quiet_, "Print nothing")->excludes(json);
     command
