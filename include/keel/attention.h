@@ -14,7 +14,8 @@
 // Order of a score.  s = scale·(q·k) → softcap → + bias → + ALiBi → masks → softmax (with sinks) → dropout → · v
 //
 // Every invalid argument raises keel::Error before anything is computed or written. Same input, same bits: the result
-// depends neither on the number of threads nor on the other rows of the call.
+// depends neither on the number of threads nor on the other rows of the call, except that a few query rows (decoding)
+// may have other bits than they would have among many, in bf16 on AMX (docs/performance.md) and on GPUs (docs/gpu.md).
 
 #include <cstdint>
 #include <optional>
@@ -43,9 +44,9 @@ struct Window {
 };
 
 // Where the rows of q and k stand when they are a slice of a longer problem, "the whole": a chunk of a prompt, a shard
-// of a sequence over many machines. Causal masks, windows, ALiBi and dropout then follow the whole's positions, lengths
-// and offsets are the whole's, and bottom_right aligns the whole. Everything else belongs to the slice. Results over
-// slices of keys join by merge(), gradients by Gradients::accumulate.
+// of a sequence over many machines. Causal masks, windows, ALiBi, relative biases and dropout then follow the whole's
+// positions, lengths and offsets are the whole's, and bottom_right aligns the whole. Everything else belongs to the
+// slice. Results over slices of keys join by merge(), gradients by Gradients::accumulate.
 struct Origin {
   std::int64_t query = 0, key = 0;  // position of the first row of q, and of k
   std::int64_t n_q = 0, n_k = 0;    // rows of the whole; 0: it ends where the slice ends
@@ -68,8 +69,8 @@ struct BlockMask {
 // The order in which a GPU adds up dq. On the CPU it is always fixed.
 enum class Order : std::uint8_t {
   fixed,  // one order: the same bits every time
-  free,   // as parts come: faster by up to 8 %, by 4 to 18 % at head sizes above 128, but the last bits differ
-          // from run to run
+  free,   // as parts arrive: up to 8 % faster (4 to 18 % at head sizes above 128), but the last bits differ from run
+          // to run
 };
 
 // Everything about a call except its tensors. The default is plain attention.
@@ -133,8 +134,8 @@ struct Options {
   Order order = Order::fixed;
 
   // f32 on a CPU with AMX, d_k + d_v ≥ 128: in the forward pass each float is split into three bf16, whose products the
-  // unit adds up in f32. Errors are those of f32, bits are not. Faster for long rows on cores of their own, slower for
-  // short ones (docs/performance.md), so it is never chosen unasked. No effect elsewhere.
+  // unit adds up in f32. Results are as accurate as in f32, but have other bits. Faster for long rows where a core runs
+  // one thread, slower for short ones (docs/performance.md), so it is used only on request. No effect elsewhere.
   bool split_products = false;
 };
 
@@ -176,8 +177,8 @@ struct Outputs {
 
   // Per key, its total weight over the rows of its entry: Σ_i p_ij, where p is the softmax weight before dropout, with
   // sinks in the denominator. (B, H_q, N_k) in f32 (f64 for f64 inputs), from a second pass over q and k.
-  // `key_sum_rows` w > 0 counts only the last w rows of each entry, padding excluded. A row with a visible NaN makes
-  // the keys that it sees NaN.
+  // `key_sum_rows` w > 0 counts only the last w rows of each entry, padding excluded. A row with a visible NaN turns
+  // the sums of the keys that it sees into NaN.
   MutableRowView key_sums{};
   std::int64_t key_sum_rows = 0;
 
@@ -202,8 +203,8 @@ struct BackwardInputs {
 };
 
 // Gradients to compute; those without a view cost nothing. dbias, dscale and drelative_bias may have size 1 (or stride
-// 0) along any dimension (the last, of drelative_bias, excepted): the gradient is then summed over it, as a broadcast
-// input needs.
+// 0) along any dimension but the last of drelative_bias: the gradient is then summed over it, as a broadcast input
+// needs.
 struct Gradients {
   MutableTensorView dq{}, dk{}, dv{};  // shapes of q, k, v, and their dtype or f32
   MutableTensorView dbias{};           // (B, H_q, N_q, N_k), q's dtype or f32

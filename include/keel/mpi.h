@@ -16,8 +16,8 @@
 namespace keel::mpi {
 
 // The processes of a communicator as ranks. Making one is collective: messages travel in a duplicate of `comm`, apart
-// from all others. All calls come from one thread at a time, so MPI_THREAD_SINGLE will do for a program that has no
-// other threads which call MPI. MPI must be initialised, and must not be finalised before the transport is destroyed.
+// from all others. All calls come from one thread at a time, so MPI_THREAD_SINGLE is enough if no other thread of the
+// program calls MPI. MPI must be initialised, and must not be finalised before the transport is destroyed.
 class KEEL_API Transport final : public ring::Transport {
  public:
   explicit Transport(MPI_Comm comm);

@@ -215,8 +215,8 @@ def attention(
     causal     "top_left" (or True), "bottom_right" (the one for a KV cache), or None
     window     (left, right): how far from the diagonal a key may be; None for an unbounded side
     origin     (query, key): the positions of the first rows of q and k in a longer problem of which they are a slice;
-               causal, window, alibi and dropout follow them; add n_q and n_k, the whole's lengths, if it continues
-               after the slice
+               causal, window, alibi, relative_bias and dropout follow them; add n_q and n_k, the whole's lengths, if
+               it continues after the slice
     scale      a number, 1/sqrt(d_k) by default, or an array (B, H_q, N_q), any dimension 1
     softcap    c: scores become c·tanh(score/c)
     alibi      (H_q,) slopes, or (B, H_q): one per batch entry and head

@@ -26,7 +26,7 @@ def register(name: str = "keel") -> None:
     """Makes `attn_implementation=name` work in the models of transformers that use its AttentionInterface.
 
     Models build their masks as for "sdpa". Grouped heads are read in place, not repeated. Softcaps, sinks and position
-    biases are supported. It may be called more than once.
+    biases are supported. This function may be called more than once.
 
     A model that does not go through the interface is refused with a ValueError when it is made, or when it is asked
     to change its implementation: it would never call Keel, and its own attention would misread the mask.

@@ -52,7 +52,7 @@ class Attention(NamedTuple):
 
 
 class AttentionWeights(NamedTuple):
-    """What it returns when asked for the weights: an Attention, and the weights (B, H_q, N_q, N_k), detached."""
+    """What `keel.torch.attention` returns when asked for the weights: also those, (B, H_q, N_q, N_k), detached."""
 
     out: Tensor
     lse: Tensor | None
@@ -61,8 +61,8 @@ class AttentionWeights(NamedTuple):
 
 
 class AttentionScores(NamedTuple):
-    """What it returns when asked for the scores: also the weights, if asked for, and the scores (B, H_q, N_q, N_k),
-    detached."""
+    """What `keel.torch.attention` returns when asked for the scores: also those, (B, H_q, N_q, N_k), and the weights if
+    asked for, all detached."""
 
     out: Tensor
     lse: Tensor | None

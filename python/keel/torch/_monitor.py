@@ -24,9 +24,9 @@ class Monitor:
     """Gathers statistics of the softmax, per layer and head of `model`.
 
     While it is active (`with monitor:`), the model's F.scaled_dot_product_attention goes through Keel (see
-    keel.torch.replace). It sees these calls, those of keel.torch's own functions, and attn_implementation="keel"; each
-    reports from the pass that computes it. `step()` ends a step and returns its records, a sequence of plain dicts, one
-    per layer and head:
+    keel.torch.replace). The Monitor sees these calls, those of keel.torch's own functions, and
+    attn_implementation="keel"; the statistics come from the pass that computes the call. `step()` ends a step and
+    returns its records, a sequence of plain dicts, one per layer and head:
 
     step, layer, head    where; `layer` is the name of the module that called attention
     calls, rows          how many calls, and how many of their rows, the values cover
@@ -42,8 +42,8 @@ class Monitor:
     on_alarm     called with a dict (step, layer, head, what, value, limit) when max_logit is above its limit or
                  mean_entropy below entropy_floor (NaN counts as both)
 
-    On a GPU step() does not wait for the step's end: reading its records does, and files and on_alarm get them in
-    the next call of step(), or when the `with` block ends.
+    On a GPU step() does not wait for the step's work to finish; reading the records does. Files and on_alarm get them
+    in the next call of step(), or when the `with` block ends.
 
     Calls inside compiled graphs are not seen. Only one Monitor can be active at a time.
 

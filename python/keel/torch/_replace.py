@@ -99,8 +99,8 @@ def replace(strict: bool = False) -> Iterator[None]:
 
     What Keel does not serve goes to torch's own: nested and sparse tensors, other devices and dtypes, classes with
     their own __torch_function__ (CausalBias is served), torch.jit.script and torch.fx. `last_fallback()` says why the
-    last such call did. With strict=True they raise NotImplementedError instead, except torch.jit.script, which calls
-    nothing.
+    last such call was left to torch. With strict=True such calls raise NotImplementedError instead, except within
+    torch.jit.script, which calls nothing.
 
     >>> import keel.torch, torch
     >>> layer = torch.nn.MultiheadAttention(32, 4, batch_first=True)
