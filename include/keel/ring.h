@@ -11,7 +11,7 @@
 //                         {.causal = keel::Causal::top_left});
 //
 // All processes ("ranks") make the same call. If one of them has a wrong argument, fails on the way or is lost, all of
-// them raise keel::Error, which names the rank and the reason. Differences between the ranks' options are found before
+// them raise a keel::Error that names the rank and the reason. Differences between the ranks' options are found before
 // any work.
 
 #include <array>
@@ -100,8 +100,9 @@ struct Tensors {
   MutableTensorView out{};
 };
 
-// keel::attention() over all ranks. In `options` and `outputs`
-// - lengths and offsets are the whole's, and origin is left alone;
+// keel::attention() over all ranks. Block masks, relative biases, k_starts and scores are refused. In `options` and
+// `outputs`
+// - lengths and offsets are the whole's, and origin must not be set;
 // - scale_tensor and row statistics have this rank's queries, key_sums this rank's keys;
 // - mask, bias and weights have this rank's queries and all n_k keys, in the order of the whole (weights not in decode;
 //   in ring mode a weight that is 0 by itself stays 0 where a NaN makes the rest of its row NaN);

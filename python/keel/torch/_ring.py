@@ -137,10 +137,10 @@ def ring_attention(
     gathered from them if left out. `mode` is "ring"; "ordered", whose results have the bits of a single process;
     or "decode", for a few queries that every rank has, over divided keys, without gradients. On a GPU it is "ring".
 
-    Options mean what they mean in keel.torch.attention: causal masks, windows, ALiBi, relative biases and dropout
-    follow the positions in the whole sequence; lengths and offsets are the whole's; mask and bias have this rank's
-    queries and all keys. The gradients of sinks, scales and biases that ranks share cover this rank's queries only; sum
-    them over the ranks, like those of any other parameter.
+    Options mean what they mean in keel.torch.attention: causal masks, windows, ALiBi and dropout follow the positions
+    in the whole sequence; lengths and offsets are the whole's; mask and bias have this rank's queries and all keys.
+    Block masks, relative_bias, k_starts and origin are refused. The gradients of sinks, scales and biases that ranks
+    share cover this rank's queries only; sum them over the ranks, like those of any other parameter.
 
     If a rank fails, all raise an error that names it; on GPUs, only if it fails before the work begins.
     """
