@@ -2,10 +2,10 @@
 
 scaled_dot_product_attention   torch's own signature and meaning
 attention                      every option of Keel, with lse, statistics, and gradients for bias, scale and sinks
-block_mask, document_mask, prefix_lm   masks in tiles, for its option block_mask, which takes FlexAttention's too
-t5_table                       T5's bias of relative positions, for its option relative_bias
+block_mask, document_mask, prefix_lm   masks in tiles, for attention's option block_mask (it takes FlexAttention's too)
+t5_table                       T5's bias of relative positions, for attention's option relative_bias
 replace                        routes an existing model's F.scaled_dot_product_attention through Keel
-last_fallback                  says what it left to torch, and why
+last_fallback                  says why a call within replace was left to torch
 ScaledDotProductAttention, MultiHeadAttention   modules, with weights, temperatures and other score functions
 ring_attention                 attention over the processes of a group, each of which has some rows
 context_parallel               runs an existing model over such a group; shard says which rows a rank has
