@@ -177,6 +177,22 @@ def mask_beside_causal():
     close("out", out, expected, 1e-12)
 
 
+def on_top():
+    """Under context_parallel, what a Monitor or replace() puts in its place inside does not attend to this rank's rows
+    alone, and neither does what is left when they end."""
+    n = 24
+    q = whole(1, 2, n, 8, seed=1)
+    expected = F.scaled_dot_product_attention(q, q, q, is_causal=True)[:, :, my_rows(n)]
+    torchs = F.scaled_dot_product_attention
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    with keel.torch.replace(), context_parallel(mesh, buffers=[q], buffer_seq_dims=[2]):
+        for inner in (keel.torch.replace, lambda: keel.torch.Monitor(torch.nn.Identity())):
+            with inner():
+                close("out inside", F.scaled_dot_product_attention(q, q, q, is_causal=True), expected, 1e-12)
+            close("out after", F.scaled_dot_product_attention(q, q, q, is_causal=True), expected, 1e-12)
+    assert F.scaled_dot_product_attention is torchs
+
+
 class Gpt(torch.nn.Module):
     def __init__(self, vocabulary=31, width=32, heads=4, layers=2, length=64):
         super().__init__()

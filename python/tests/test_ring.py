@@ -71,6 +71,10 @@ def test_context_parallel_takes_a_mask_beside_is_causal():
     run("mask_beside_causal")
 
 
+def test_context_parallel_stays_above_replace_and_monitors():
+    run("on_top")
+
+
 def test_a_gpt_trains_as_in_one_process():
     print(run("gpt"))
 

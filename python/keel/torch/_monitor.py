@@ -45,7 +45,8 @@ class Monitor:
     On a GPU step() does not wait for the step's work to finish; reading the records does. Files and on_alarm get them
     in the next call of step(), or when the `with` block ends.
 
-    Calls inside compiled graphs are not seen. Only one Monitor can be active at a time.
+    Calls inside compiled graphs, and those over many ranks (ring_attention, context_parallel), are not seen. Only one
+    Monitor can be active at a time.
 
     >>> import torch, keel.torch
     >>> model = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)

@@ -1,33 +1,39 @@
-"""Which function torch.nn.functional.scaled_dot_product_attention is: torch's own, or Keel's within replace()."""
+"""Which function torch.nn.functional.scaled_dot_product_attention is: torch's own, or Keel's within replace() and
+context_parallel()."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 torchs = torch.nn.functional.scaled_dot_product_attention
 _lock = threading.Lock()
-_replacements: list[Any] = []
+_on_one_rank: list[Any] = []  # each the function of replace()
+_over_ranks: list[Any] = []  # which those do not cover: alone, a rank would attend to its own rows
 _calls = 0  # of torchs_own() that are under way
 
 
 def _settle() -> None:
-    function = _replacements[-1] if _replacements and not _calls else torchs
-    torch.nn.functional.scaled_dot_product_attention = function
+    replacements = _over_ranks or _on_one_rank
+    torch.nn.functional.scaled_dot_product_attention = replacements[-1] if replacements and not _calls else torchs
 
 
-def put(function: Any) -> None:
+@contextlib.contextmanager
+def replaced(function: Any, *, over_ranks: bool = False) -> Iterator[None]:
+    replacements = _over_ranks if over_ranks else _on_one_rank
     with _lock:
-        _replacements.append(function)
+        replacements.append(function)
         _settle()
-
-
-def take_back(function: Any) -> None:
-    with _lock:
-        _replacements.remove(function)
-        _settle()
+    try:
+        yield
+    finally:
+        with _lock:
+            replacements.remove(function)
+            _settle()
 
 
 def torchs_own(*args: Any, **kwargs: Any) -> Any:
@@ -35,7 +41,7 @@ def torchs_own(*args: Any, **kwargs: Any) -> Any:
     Other threads may meanwhile miss the replacement, and then compute with torch.
     """
     global _calls
-    if torch.compiler.is_compiling() or not _replacements:
+    if torch.compiler.is_compiling() or not (_on_one_rank or _over_ranks):
         return torchs(*args, **kwargs)
     with _lock:
         _calls += 1

@@ -95,7 +95,7 @@ def replace(strict: bool = False) -> Iterator[None]:
 
     It replaces the name in torch.nn.functional, for all threads, and restores it at the end; code that has already
     imported the function (`from torch.nn.functional import scaled_dot_product_attention`) keeps torch's.
-    Shapes and arguments are torch's.
+    Shapes and arguments are torch's. Within `context_parallel` the function stays that which attends over all ranks.
 
     What Keel does not serve goes to torch's own: nested and sparse tensors, other devices and dtypes, classes with
     their own __torch_function__ (CausalBias is served), torch.jit.script and torch.fx. `last_fallback()` says why the
@@ -112,11 +112,10 @@ def replace(strict: bool = False) -> Iterator[None]:
     """
     global _strict
     _strict += strict
-    _name.put(_routed)
     try:
-        yield
+        with _name.replaced(_routed):
+            yield
     finally:
-        _name.take_back(_routed)
         _strict -= strict
 
 

@@ -236,8 +236,9 @@ def context_parallel(
     """torch.distributed.tensor.experimental.context_parallel, for any length, on CPUs too.
 
     Within it each buffer (tokens, labels, positions) has this rank's rows along its sequence dimension, and
-    F.scaled_dot_product_attention attends over the rows of all ranks of the mesh's group. Afterwards the buffers are
-    what they were, except `no_restore_buffers`. Buffers must not be parameters and must own their memory.
+    F.scaled_dot_product_attention attends over the rows of all ranks of the mesh's group, even within keel.torch's
+    replace() or a Monitor, which does not see these calls. Afterwards the buffers are what they were, except
+    `no_restore_buffers`. Buffers must not be parameters and must own their memory.
     """
     operation = "context_parallel"
     buffers = list(buffers or ())
@@ -283,11 +284,10 @@ def context_parallel(
             rows = [i for part in shard(buffer.shape[dimension], size, rank, layout) for i in part]
             mine = original.index_select(dimension, torch.tensor(rows, dtype=torch.int64, device=original.device))
             buffer.resize_(mine.shape).copy_(mine)
-    _name.put(attend)
     try:
-        yield
+        with _name.replaced(attend, over_ranks=True):
+            yield
     finally:
-        _name.take_back(attend)
         with torch.no_grad():
             for buffer, original in zip(buffers, originals):
                 if not any(buffer is x for x in keep):
