@@ -165,6 +165,19 @@ def dropout():
     close("out", out, keel.torch.attention(q, q, q, dropout=0.4)[:, :, rows], 1e-12)
 
 
+def second_derivatives():
+    """They are refused, where autograd is asked for them."""
+    q = whole(1, 2, len(my_rows(16)), 8).requires_grad_()
+    (dq,) = torch.autograd.grad(ring_attention(q, q, q).square().sum(), q, create_graph=True)
+    torch.autograd.grad(ring_attention(q, q, q).square().sum(), q)
+    try:
+        (dq.square().sum() + q.sum()).backward()
+    except NotImplementedError as error:
+        assert "[ring_attention] second derivatives are not computed over ranks" in str(error), str(error)
+    else:
+        raise AssertionError("nothing was raised")
+
+
 def mask_beside_causal():
     """Under context_parallel a mask beside is_causal=True composes, as it does in one process."""
     n = 24

@@ -45,7 +45,14 @@ def test_a_wrong_argument_of_one_rank_is_raised_by_all():
     run("refuse")
 
 
-@pytest.mark.parametrize("case", ["gradients", "positions", "halves", "dropout", "messages", "refuse", "modes"])
+def test_second_derivatives_are_refused():
+    run("second_derivatives")
+
+
+TENSORS = ["gradients", "positions", "halves", "dropout", "messages", "refuse", "modes", "second_derivatives"]
+
+
+@pytest.mark.parametrize("case", TENSORS)
 def test_the_ring_of_the_gpus_on_tensors_of_the_cpu(case):
     run(case, 2, ["tensors"])
 

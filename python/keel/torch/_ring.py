@@ -101,18 +101,31 @@ class _RingAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> Any:
-        q, k, v, out, lse, *saved = ctx.saved_tensors
-        flat = list(ctx.others)
-        for i, tensor in zip(operator.TENSORS, saved):
+        apply: Any = _RingGradients.apply
+        return None, *apply(ctx, dout, dlse, *ctx.saved_tensors)
+
+
+class _RingGradients(torch.autograd.Function):
+    """The gradients of _RingAttention, of which `of` is the context; they have none of their own."""
+
+    @staticmethod
+    def forward(ctx: Any, of: Any, dout: Tensor | None, dlse: Tensor | None, *saved: Tensor) -> Any:
+        q, k, v, out, lse, *options = saved
+        flat = list(of.others)
+        for i, tensor in zip(operator.TENSORS, options):
             flat[i] = tensor
         # What one rank does all must do: dk and dv are sums over the queries of all ranks.
-        needed = [name for name, needs in zip(operator.INPUTS, ctx.needs_input_grad[1:]) if needs]
+        needed = [name for name, needs in zip(operator.INPUTS, of.needs_input_grad[1:]) if needs]
         gradients = operator.new_gradients(q, k, v, flat, {*needed, "k", "v"})
         dout = torch.zeros_like(out) if dout is None else dout
         inputs = {"q": q, "k": k, "v": v, "out": out, "lse": lse, "dout": dout, "dlse": dlse}
-        ctx.ring.backward(inputs, operator.given(flat), gradients)
+        of.ring.backward(inputs, operator.given(flat), gradients)
         results = operator.by_input(gradients, needed)
-        return None, *(results.get(name) for name in operator.INPUTS[: 3 + len(flat)])
+        return tuple(results.get(name) for name in operator.INPUTS[: 3 + len(flat)])
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        raise NotImplementedError(f"[{_OPERATION}] second derivatives are not computed over ranks")
 
 
 @takes(Options)
