@@ -153,6 +153,14 @@ def check_tensors(operation: str, **arrays: Any) -> None:
             _check_tensor(torch, operation, name, array)
 
 
+def check_outputs(operation: str, **arrays: Any) -> None:
+    """check_tensors for what a call writes to. It tells autograd, which may have saved these tensors."""
+    check_tensors(operation, **arrays)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.autograd.graph.increment_version([x for x in arrays.values() if isinstance(x, torch.Tensor)])
+
+
 def _check_tensor(torch: Any, operation: str, name: str, array: Any) -> None:
     method = "__torch_function__" if takes_over(torch, array) else None
     if method is None and is_served_by_the_dispatcher(torch, array):

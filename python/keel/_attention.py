@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 from keel import _core
-from keel._arrays import check_tensors, maker_for, prepare
+from keel._arrays import check_outputs, check_tensors, maker_for, prepare
 from keel._backward import gradient_sources
 from keel._options import ArrayOptions, takes
 
@@ -260,6 +260,8 @@ def attention(
         _, v_shape, _ = _core.describe("attention", "v", v)
         dtype = None if out_dtype is None else maker.out_dtype("attention", out_dtype)
         out = maker.empty(q_shape[:-1] + tuple(v_shape[-1:]), dtype)
+    else:
+        check_outputs("attention", out=out)
     rows = q_shape[:-1]
     outputs: dict[str, Any] = {}
     if return_lse:

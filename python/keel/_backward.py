@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keel import _core
-from keel._arrays import check_tensors, maker_for, prepare
+from keel._arrays import check_outputs, check_tensors, maker_for, prepare
 from keel._options import TABLE, ArrayOptions, source_of, takes
 
 if TYPE_CHECKING:
@@ -99,9 +99,9 @@ def attention_backward(
         raise ValueError(f"[{operation}] want: expected None together with into, got {want!r}")
     elif not isinstance(into, Gradients):
         raise TypeError(f"[{operation}] into: expected keel.Gradients, got {type(into).__name__}")
-    gradients = into._asdict()
-    check_tensors(operation, **gradients)
-    _core.attention_backward(q, k, v, out, lse, dout, dlse, options, {**gradients, "accumulate": accumulate})
+    else:
+        check_outputs(operation, **into._asdict())
+    _core.attention_backward(q, k, v, out, lse, dout, dlse, options, {**into._asdict(), "accumulate": accumulate})
     return into
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple, overload
 
 from keel import _core
-from keel._arrays import check_tensors, maker_for, stream_of
+from keel._arrays import check_outputs, check_tensors, maker_for, stream_of
 from keel._attention import STATISTICS, AttentionResult, RowStats, new_statistic
 
 
@@ -70,10 +70,11 @@ def merge(
     to = _arrays_of("out", out) if isinstance(out, (tuple, list)) else {"out": out}
     first = given[0]["out"]
     maker, shape = maker_for("merge", "parts[0].out", first, to["out"])
-    check_tensors("merge", out=to["out"])
+    names = ("lse", *(STATISTICS if return_stats else ()))
+    check_outputs("merge", **{name: to.get(name) for name in ("out", *names)})
     merged = maker.empty(shape) if to["out"] is None else to["out"]
     outputs = {}
-    for name in ("lse", *(STATISTICS if return_stats else ())):
+    for name in names:
         array = to.get(name)
         outputs[name] = new_statistic(maker, name, shape[:-1]) if array is None else array
     settings = {"threads": threads, "stream": stream_of(first) if stream is None else stream}

@@ -33,6 +33,51 @@ def test_keel_attention_refuses_to_lose_a_gradient():
         keel.attention(q, k, v)
 
 
+WRITTEN = {
+    "attention": ("out", lambda q, x: keel.attention(q, q, q, out=x)),
+    "merge": ("out", lambda q, x: keel.merge([keel.attention(q, q, q, return_lse=True)], out=x)),
+    "attention_backward": (
+        "dq",
+        lambda q, x: keel.attention_backward(
+            q, q, q, *keel.attention(q, q, q, return_lse=True)[:2], q, into=keel.Gradients(dq=x)
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("operation", WRITTEN)
+def test_what_cannot_be_written_in_place_is_refused(operation):
+    q, *_ = qkv()
+    name, write = WRITTEN[operation]
+    lazily_negated = torch.zeros(q.shape, dtype=torch.complex64).conj().imag
+    for x, text in (
+        (lazily_negated, "a tensor whose memory holds its values, got a lazy negation"),
+        (torch.zeros_like(q, requires_grad=True), "a tensor that needs no gradient, got one with requires_grad"),
+    ):
+        with pytest.raises(ValueError, match=rf"\[{operation}\] {name}: expected {text}"):
+            write(q, x)
+        assert not x.any()
+
+
+@pytest.mark.parametrize("operation", WRITTEN)
+def test_autograd_notices_what_is_written(operation):
+    q, *_ = qkv()
+    saved, factor = torch.zeros_like(q), torch.ones_like(q, requires_grad=True)
+    product = (saved * factor).sum()
+    WRITTEN[operation][1](q, saved)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+
+
+def test_autograd_notices_every_array_that_merge_writes():
+    q, *_ = qkv()
+    total = keel.attention(q, q, q, return_lse=True, return_stats=True)
+    written = (total.out, total.lse, *total.stats[:-1])
+    before = [x._version for x in written]
+    keel.merge([total], return_stats=True, out=total)
+    assert [x._version for x in written] == [version + 1 for version in before]
+
+
 class OnlyDlpack:
     """An array of some library of which nothing is known but that it supports DLPack."""
 
