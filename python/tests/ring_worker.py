@@ -178,6 +178,17 @@ def second_derivatives():
         raise AssertionError("nothing was raised")
 
 
+def slopes():
+    """Their gradient is refused by all ranks."""
+    q, alibi = whole(1, 2, len(my_rows(16)), 8), whole(2).requires_grad_()
+    try:
+        ring_attention(q, q, q, alibi=alibi).sum().backward()
+    except NotImplementedError as error:
+        assert "[ring_attention] alibi: expected a tensor that is not differentiated" in str(error), str(error)
+    else:
+        raise AssertionError("nothing was raised")
+
+
 def mask_beside_causal():
     """Under context_parallel a mask beside is_causal=True composes, as it does in one process."""
     n = 24

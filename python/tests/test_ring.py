@@ -45,11 +45,11 @@ def test_a_wrong_argument_of_one_rank_is_raised_by_all():
     run("refuse")
 
 
-def test_second_derivatives_are_refused():
-    run("second_derivatives")
+def test_second_derivatives_and_the_gradient_of_alibi_are_refused():
+    run("second_derivatives,slopes")
 
 
-TENSORS = ["gradients", "positions", "halves", "dropout", "messages", "refuse", "modes", "second_derivatives"]
+TENSORS = ["gradients", "positions", "halves", "dropout", "messages", "refuse", "modes", "second_derivatives,slopes"]
 
 
 @pytest.mark.parametrize("case", TENSORS)

@@ -195,6 +195,21 @@ def test_second_derivatives_of_a_relative_bias_are_refused():
         keel.torch.attention(q, k, v, relative_bias=forward_ad.make_dual(table.detach(), torch.ones_like(table)))
 
 
+def test_derivatives_with_respect_to_alibi_are_refused():
+    q, k, v = (x.requires_grad_() for x in qkv())
+    slopes = torch.rand(3, dtype=torch.float64)
+    message = r"\[attention\] alibi: expected a tensor that is not differentiated, got one that is"
+    attend = lambda q, slopes: keel.torch.attention(q, k, v, alibi=slopes).square().sum()  # noqa: E731
+    loss = attend(q, slopes.clone().requires_grad_())
+    with pytest.raises(NotImplementedError, match=message):
+        loss.backward()
+    for function in (attend, lambda q, slopes: torch.func.grad(attend)(q, slopes).sum()):
+        with pytest.raises(NotImplementedError, match=message):
+            torch.func.grad(function, 1)(q.detach(), slopes)
+    with pytest.raises(NotImplementedError, match=message), forward_ad.dual_level():
+        keel.torch.attention(q, k, v, alibi=forward_ad.make_dual(slopes, torch.ones_like(slopes)))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_other_dtypes_are_close(dtype):
     x, t = qkv(n=40, d=16, dtype=dtype), qkv(n=40, d=16, dtype=dtype)[::-1]

@@ -84,6 +84,12 @@ REFUSED = [
         "query: expected head sizes of at least 1, got 0 and 0 in value",
     ),
     ("scale_nan", dict(scale=float("nan")), ValueError, "scale: expected a finite number, got nan"),
+    (
+        "scale_with_gradient",
+        dict(scale=torch.tensor(0.5, requires_grad=True)),
+        ValueError,
+        "scale: expected a number, or a tensor that needs no gradient, got one with requires_grad",
+    ),
     ("causal_number", dict(is_causal=1), TypeError, "is_causal: expected a bool, got 1"),
     ("gqa_number", dict(enable_gqa=None), TypeError, "enable_gqa: expected a bool, got None"),
     ("scale_text", dict(scale="x"), TypeError, "scale: expected a number, got 'x'"),

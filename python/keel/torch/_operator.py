@@ -10,7 +10,7 @@ keel._options, None if left out; `seed` is an int64 tensor of one element.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -68,6 +68,7 @@ _SOURCES: dict[str, list[str]] = {gradient: [gradient[1:]] for gradient in OF_TE
     gradient: [ARGUMENTS[i].name for i in TENSORS if TABLE[ARGUMENTS[i].option].gradient == gradient]
     for gradient in OF_OPTIONS
 }
+_CONSTANTS = {name for name, option in TABLE.items() if option.kind == "tensor" and option.gradient is None}
 
 STATISTICS = tuple(name for name in _STATISTICS if name not in COUNTS)  # what the third result holds; COUNTS the fourth
 
@@ -164,6 +165,14 @@ def new_gradients(q: Tensor, k: Tensor, v: Tensor, flat: Any, needed: set[str]) 
     """Memory for the gradients with respect to the inputs of these names."""
     wanted = [not needed.isdisjoint(_SOURCES[gradient]) for gradient in Gradients._fields]
     return _gradients(q, k, v, flat, wanted)
+
+
+def check_differentiable(operation: str, needed: Iterable[str]) -> None:
+    """NotImplementedError if one of these inputs has no derivative."""
+    for name in _CONSTANTS.intersection(needed):
+        _check.refuse(
+            operation, name, "a tensor that is not differentiated", "one that is: detach() it", NotImplementedError
+        )
 
 
 def by_input(gradients: Mapping[str, Tensor], needed: Any) -> dict[str, Tensor]:
@@ -359,6 +368,7 @@ def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None, *_: Any) 
         return tuple(results.values())
     (q, k, v, out, lse), options = _kept(ctx)
     needed = {name for name, needs in zip(INPUTS, ctx.needs_input_grad) if needs}
+    check_differentiable("attention", needed)
     wanted = [not needed.isdisjoint(_SOURCES[gradient]) for gradient in Gradients._fields]
     given = (dout, dlse, q, k, v, out, lse, *options, wanted)
     direct = not torch.is_grad_enabled() and is_plain_call(given)
@@ -395,12 +405,10 @@ def _check_relative(x: Any) -> None:
 
 def _along(tangents: Any) -> list[Any]:
     """The tangents of attention's inputs, in the order of Tangents."""
-    named = dict(zip(INPUTS, tangents))
+    named = {name: tangent for name, tangent in zip(INPUTS, tangents) if tangent is not None}
+    check_differentiable("attention", named)
     _check_relative(named.get("relative_bias"))
-    found = {
-        gradient: [named[source] for source in _SOURCES[gradient] if named.get(source) is not None]
-        for gradient in _SECOND
-    }
+    found = {gradient: [named[source] for source in _SOURCES[gradient] if source in named] for gradient in _SECOND}
     return [found[gradient][-1] if found[gradient] else None for gradient in _SECOND]
 
 
@@ -433,6 +441,7 @@ def _differentiate_backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
     tangents = [x if want else None for x, want, _ in zip(gradients, ctx.wanted, _SECOND)]
     for x, want in zip(gradients[len(_SECOND) :], ctx.wanted[len(_SECOND) :]):
         _check_relative(x if want else None)
+    check_differentiable("attention", (name for name in needs if needs[name]))
     _check_relative(needs["relative_bias"] or None)
     if all(x is None for x in tangents):
         return tuple(results.values())

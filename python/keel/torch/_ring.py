@@ -116,6 +116,7 @@ class _RingGradients(torch.autograd.Function):
             flat[i] = tensor
         # What one rank does all must do: dk and dv are sums over the queries of all ranks.
         needed = [name for name, needs in zip(operator.INPUTS, of.needs_input_grad[1:]) if needs]
+        operator.check_differentiable(_OPERATION, needed)
         gradients = operator.new_gradients(q, k, v, flat, {*needed, "k", "v"})
         dout = torch.zeros_like(out) if dout is None else dout
         inputs = {"q": q, "k": k, "v": v, "out": out, "lse": lse, "dout": dout, "dlse": dlse}

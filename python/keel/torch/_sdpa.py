@@ -89,6 +89,9 @@ def _any(
     if not 0.0 <= dropout_p <= 1.0:
         refuse(_OPERATION, "dropout_p", "from 0 to 1", dropout_p)
     if scale is not None:
+        if isinstance(scale, Tensor) and scale.requires_grad and torch.is_grad_enabled():
+            got = "one with requires_grad; keel.torch.attention differentiates with respect to it"
+            refuse(_OPERATION, "scale", "a number, or a tensor that needs no gradient", got)
         scale = float(scale) if isinstance(scale, Tensor) else check_number(_OPERATION, "scale", scale)
         if isinstance(scale, float) and not math.isfinite(scale):
             refuse(_OPERATION, "scale", "a finite number", scale)
