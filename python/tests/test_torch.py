@@ -518,6 +518,15 @@ def test_vmap_is_a_call_for_each_entry():
     torch.testing.assert_close(per_entry[1], one)
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_vmap_over_nothing_is_refused_as_by_torchs_own():
+    x = torch.zeros(0, 1, 2, 5, 4)
+    with pytest.raises(RuntimeError, match="vmap over dims of size 0"):
+        torch.vmap(F.scaled_dot_product_attention)(x, x, x)
+    with pytest.raises(RuntimeError, match=r"\[vmap\] in_dims: expected a dimension of at least 1, got 0"):
+        torch.vmap(sdpa)(x, x, x)
+
+
 def test_threads_follow_torch():
     q, k, v = qkv(2, 4, 200, 16)
     expected = sdpa(q, k, v)

@@ -497,6 +497,8 @@ def _one_by_one(operator: Any) -> Any:
         def entry(i: int) -> list[Any]:
             return [x if d is None or isinstance(d, list) else x.select(d, i) for x, d in zip(arguments, in_dims)]
 
+        if info.batch_size == 0:  # as for torch's own function
+            _check.refuse("vmap", "in_dims", "a dimension of at least 1", 0, NotImplementedError)
         results = [operator(*entry(i)) for i in range(info.batch_size)]
         if isinstance(results[0], Tensor):
             return torch.stack(results), 0
