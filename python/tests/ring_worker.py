@@ -189,6 +189,21 @@ def slopes():
         raise AssertionError("nothing was raised")
 
 
+def autocast():
+    """Inputs are cast as by keel.torch.attention, and gradients back."""
+    n = 24
+    q, bias = whole(1, 2, n, 8, seed=1, dtype=torch.float32), whole(1, 1, n, n, seed=2, dtype=torch.float32)
+    mine, own_bias = (x[:, :, my_rows(n)].requires_grad_() for x in (q, bias))
+    expected = ring_attention(*(mine.bfloat16(),) * 3, bias=own_bias.bfloat16())
+    with torch.autocast(DEVICE.type, torch.bfloat16):
+        out = ring_attention(mine, mine, mine, bias=own_bias)
+        assert torch.equal(out, expected) and out.dtype == torch.bfloat16
+        with context_parallel(init_device_mesh(DEVICE.type, (dist.get_world_size(),))):
+            assert torch.equal(F.scaled_dot_product_attention(mine, mine, mine, attn_mask=own_bias), expected)
+    out.float().sum().backward()
+    assert mine.grad.dtype == own_bias.grad.dtype == torch.float32
+
+
 def mask_beside_causal():
     """Under context_parallel a mask beside is_causal=True composes, as it does in one process."""
     n = 24

@@ -45,11 +45,15 @@ def test_a_wrong_argument_of_one_rank_is_raised_by_all():
     run("refuse")
 
 
+def test_autocast_computes_in_its_dtype():
+    run("autocast")
+
+
 def test_second_derivatives_and_the_gradient_of_alibi_are_refused():
     run("second_derivatives,slopes")
 
 
-TENSORS = ["gradients", "positions", "halves", "dropout", "messages", "refuse", "modes", "second_derivatives,slopes"]
+TENSORS = "gradients positions halves dropout messages refuse modes autocast,second_derivatives,slopes".split()
 
 
 @pytest.mark.parametrize("case", TENSORS)

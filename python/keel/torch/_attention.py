@@ -13,7 +13,7 @@ from keel._attention import ScoreStage
 from keel._options import Options, refuse_unknown, takes
 from keel.torch import _observe
 from keel.torch import _operator as operator
-from keel.torch._check import autocasted, causal_of, check_tensor, is_autocast, refuse
+from keel.torch._check import autocast, causal_of, check_tensor, refuse
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -196,9 +196,7 @@ def attention(
     for name in options:
         if name not in _NAMES:
             refuse_unknown(_OPERATION, name, _NAMES)
-    if is_autocast(q):
-        q, k, v = (autocasted(x) for x in (q, k, v))
-        options["mask"], options["bias"] = autocasted(options.get("mask")), autocasted(options.get("bias"))
+    q, k, v = autocast(q, k, v, options)
     mask = options.get("mask")
     if isinstance(mask, CausalBias):
         if options.get("causal"):

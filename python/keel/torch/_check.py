@@ -128,3 +128,11 @@ def autocasted(x: Any) -> Any:
     if not isinstance(x, Tensor) or not x.is_floating_point() or x.dtype == torch.float64:
         return x
     return x.to(torch.get_autocast_dtype(x.device.type))
+
+
+def autocast(q: Any, k: Any, v: Any, options: Any) -> tuple[Any, Any, Any]:
+    """q, k and v and, in place, the mask and bias among the options, in the dtype of autocast if it is on."""
+    if not isinstance(q, Tensor) or not is_autocast(q):
+        return q, k, v
+    options.update({name: autocasted(options[name]) for name in ("mask", "bias") if name in options})
+    return autocasted(q), autocasted(k), autocasted(v)

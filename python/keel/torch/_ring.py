@@ -17,7 +17,7 @@ from keel._shard import shard
 from keel.torch import _name
 from keel.torch import _operator as operator
 from keel.torch import _ring_tensors as tensors
-from keel.torch._check import check_tensor, refuse
+from keel.torch._check import autocast, check_tensor, refuse
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -160,6 +160,7 @@ def ring_attention(
     """
     if not dist.is_initialized():
         raise RuntimeError(f"[{_OPERATION}] group: expected torch.distributed to be initialised, got no process group")
+    q, k, v = autocast(q, k, v, options)
     ring_of = _ring_of_tensors if _by_tensors(q) else _ring
     ring, flat = ring_of(group, (q, k, v), options, (n_q, n_k, layout, mode))
     apply: Any = _RingAttention.apply
