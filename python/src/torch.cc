@@ -137,17 +137,16 @@ bool mask_fits(const Tensor& mask, const Tensor& q, const Tensor& k) {
     const std::int64_t whole = i == 1 ? k.size(-2) : q.size(-i);
     if (mask.size(-i) != 1 && mask.size(-i) != whole) return false;
   }
-  return mask.scalar_type() == at::kBool || mask.scalar_type() == at::kFloat || mask.scalar_type() == q.scalar_type();
+  return true;
 }
 
-// Shapes and dtypes that the library takes as they are. The operator broadcasts the others, or says what is wrong.
-bool fits(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, bool grouped) {
+// Shapes and, below, dtypes that the library takes as they are. The operator broadcasts the others, or says what is
+// wrong.
+bool shapes_fit(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, bool grouped) {
   const std::int64_t rank = q.dim();
   if (rank < (grouped ? 3 : 2) || rank > 4 || k.dim() != rank || v.dim() != rank) return false;
   if (k.device() != q.device() || v.device() != q.device() || (mask.defined() && mask.device() != q.device()))
     return false;
-  const at::ScalarType type = q.scalar_type();
-  if (!dtype_of(type) || type == at::kBool || k.scalar_type() != type || v.scalar_type() != type) return false;
   if (k.sizes() != v.sizes() || k.size(-1) != q.size(-1) || q.size(-1) < 1) return false;
   for (std::int64_t i = 0; i + 2 < rank; ++i) {
     if (grouped && i == rank - 3) continue;
@@ -155,6 +154,12 @@ bool fits(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
   }
   if (grouped && (k.size(-3) == 0 || q.size(-3) % k.size(-3) != 0)) return false;
   return !mask.defined() || mask_fits(mask, q, k);
+}
+bool dtypes_fit(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask) {
+  const at::ScalarType type = q.scalar_type();
+  if (!dtype_of(type) || type == at::kBool || k.scalar_type() != type || v.scalar_type() != type) return false;
+  if (!mask.defined()) return true;
+  return mask.scalar_type() == at::kBool || mask.scalar_type() == at::kFloat || mask.scalar_type() == type;
 }
 
 // The dtype of lse.
@@ -265,8 +270,8 @@ class Backward : public torch::autograd::Node {
       return y.scalar_type() == x.q.scalar_type() && y.sizes() == x.q.sizes() && y.device() == x.q.device();
     };
     return !at::GradMode::is_enabled() && is_plain(keys_of(dout, x.q, x.k, x.v, x.out, x.lse, x.mask)) &&
-           fits(x.q, x.k, x.v, x.mask, x.q.dim() > 2) && is_like_q(x.out) && is_like_q(dout) &&
-           x.lse.scalar_type() == row_type(x.q) && x.lse.dim() == x.q.dim() - 1;
+           shapes_fit(x.q, x.k, x.v, x.mask, x.q.dim() > 2) && dtypes_fit(x.q, x.k, x.v, x.mask) && is_like_q(x.out) &&
+           is_like_q(dout) && x.lse.scalar_type() == row_type(x.q) && x.lse.dim() == x.q.dim() - 1;
   }
 
   // torch.ops.keel.attention_backward, which takes any tensors, and has a derivative of its own.
@@ -361,25 +366,26 @@ nb::object sdpa(nb::handle query, nb::handle key, nb::handle value, nb::handle a
   if (mask.defined() && mask.requires_grad()) return nb::none();
   const c10::DispatchKeySet keys = keys_of(q, k, v, mask);
   if (!is_plain(keys) || at::impl::torch_function_mode_enabled()) return nb::none();
-  autocast(keys, tensors);
-  if (!fits(q, k, v, mask, enable_gqa.ptr() == Py_True)) return nb::none();
+  if (!shapes_fit(q, k, v, mask, enable_gqa.ptr() == Py_True)) return nb::none();
 
   const bool tracked = keys.has(c10::DispatchKey::AutogradCPU) || keys.has(c10::DispatchKey::AutogradCUDA);
   const bool differentiable =
       at::GradMode::is_enabled() && tracked && (q.requires_grad() || k.requires_grad() || v.requires_grad());
   Tensor out;
   try {
-    // A call of a few microseconds is over before another thread could take the GIL.
+    // On the CPU a call of a few microseconds is over before another thread could take the GIL.
     std::optional<nb::gil_scoped_release> released;
-    if (q.numel() > kSmall || k.size(-2) > kSmall || q.numel() * k.size(-2) > kSmall) released.emplace();
-    out = differentiable ? with_derivative(q, k, v, mask, settings) : forward(q, k, v, mask, settings, nullptr);
+    if (q.is_cuda() || q.numel() > kSmall || k.size(-2) > kSmall || q.numel() * k.size(-2) > kSmall) released.emplace();
+    autocast(keys, tensors);
+    if (dtypes_fit(q, k, v, mask))
+      out = differentiable ? with_derivative(q, k, v, mask, settings) : forward(q, k, v, mask, settings, nullptr);
   } catch (const Error&) {
     throw;         // translated by keel._core
   } catch (...) {  // torch's, or raised in Python by a hook
     torch::translate_exception_to_python(std::current_exception());
     throw nb::python_error();
   }
-  return nb::steal(THPVariable_Wrap(std::move(out)));
+  return out.defined() ? nb::steal(THPVariable_Wrap(std::move(out))) : nb::none();
 }
 
 }  // namespace

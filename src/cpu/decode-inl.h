@@ -74,8 +74,8 @@ HWY_NOINLINE void StreamedScoresTile(const ScoresInPlace<float, S, A>& x, std::p
   const S* HWY_RESTRICT const k = x.k + first * x.stride;
   float* HWY_RESTRICT const s = x.s + first;
   const std::ptrdiff_t stride = x.stride, d_k = x.d_k, lds = x.lds;
-  RowPrefetcher<S> prefetcher = {k + kVectorRows * stride, stride, d_k, gap};
   constexpr int kVectors = kStreamedVectors<MR>;
+  RowPrefetcher<S> prefetcher = {k + kVectors * kVectorRows * stride, stride, d_k, gap};
   constexpr std::ptrdiff_t columns = kTileColumns<S, float>;
   constexpr std::ptrdiff_t kLines = kVectors * kVectorRows * columns * static_cast<std::ptrdiff_t>(sizeof(S)) / 64;
   FloatVector sum[MR][kVectors];
@@ -190,12 +190,76 @@ HWY_INLINE void ScoresOneByOne(const ScoresInPlace<T, S, A>& x) {
   }
 }
 
+#if HWY_TARGET == HWY_AVX3
+// How far ahead rows of v are prefetched into the first-level cache; into the second-level cache, twice as far.
+constexpr std::ptrdiff_t kStreamedRowsAhead = 16;
+
+// MR rows of a product that extends sums, over 8 vectors of columns: two full rows of d_v = 128 fit the registers, and
+// a row of v is read from its first line to its last, which is what the hardware's prefetchers follow. The first rows
+// of a run of keys prefetch for all.
+template <int MR>
+HWY_NOINLINE void StreamedRowsTile(const Product<float>& x, bool is_first) {
+  const hn::ScalableTag<float> d;
+  constexpr int kVectors = 8;
+  FloatVector sum[MR][kVectors];
+  for (int r = 0; r < MR; ++r) {
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Load(d, x.c + r * x.ldc + v * kVectorRows);
+  }
+  const float* row = x.b;
+  for (std::ptrdiff_t y = 0; y < x.k; ++y, row += x.layout.row) {
+    FloatVector values[kVectors];
+    for (int v = 0; v < kVectors; ++v) values[v] = hn::LoadU(d, row + v * kVectorRows);
+    for (int v = 0; is_first && v < kVectors; ++v) {
+      const float* const ahead = row + kStreamedRowsAhead * x.layout.row + v * kVectorRows;
+      PrefetchToL1(ahead);
+      PrefetchToL2(ahead + kStreamedRowsAhead * x.layout.row);
+    }
+    for (int r = 0; r < MR; ++r) {
+      const FloatVector p = hn::Set(d, x.a[r * x.lda + y]);
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(p, values[v], sum[r][v]);
+    }
+  }
+  for (int r = 0; r < MR; ++r) {
+    for (int v = 0; v < kVectors; ++v) hn::Store(sum[r][v], d, x.c + r * x.ldc + v * kVectorRows);
+  }
+}
+
+// c += a·b for 8 vectors of columns.
+HWY_INLINE void StreamRows(const Product<float>& product) {
+  for (int r = 0; r < product.rows; r += 2) {
+    Product<float> part = product;
+    part.a += r * part.lda;
+    part.c += r * part.ldc;
+    if (product.rows - r == 1) {
+      StreamedRowsTile<1>(part, r == 0);
+    } else {
+      StreamedRowsTile<2>(part, r == 0);
+    }
+  }
+}
+#endif
+
 // c += a·b = p·v for `columns` columns, where v is read once, from memory and in place: a few keys at a time, so that
 // it is read front to back.
 template <class T, class S>
 HWY_INLINE void StreamedSum(const Product<T, S>& product, std::ptrdiff_t columns) {
   constexpr std::ptrdiff_t kKeys = 16;
   for (std::ptrdiff_t y = 0; y < product.k; y += kKeys) {
+#if HWY_TARGET == HWY_AVX3
+    if constexpr (std::is_same_v<T, float> && std::is_same_v<S, float>) {
+      if (columns % (8 * kVectorRows) == 0) {
+        for (std::ptrdiff_t c = 0; c < columns; c += 8 * kVectorRows) {
+          Product<float> part = product;
+          part.a += y;
+          part.b += y * product.layout.row + c;
+          part.c += c;
+          part.k = product.k - y < kKeys ? product.k - y : kKeys;
+          StreamRows(part);
+        }
+        continue;
+      }
+    }
+#endif
     ForColumns<T>(columns, [&](std::ptrdiff_t c, std::ptrdiff_t width) {
       Product<T, S> part = product;
       part.a += y;
