@@ -104,6 +104,7 @@ struct Tensors {
 // `outputs`
 // - lengths and offsets are the whole's, and origin must not be set;
 // - scale_tensor and row statistics have this rank's queries, key_sums this rank's keys;
+// - in decode all ranks ask for the same row statistics;
 // - mask, bias and weights have this rank's queries and all n_k keys, in the order of the whole (weights not in decode;
 //   in ring mode a weight that is 0 by itself stays 0 where a NaN makes the rest of its row NaN);
 // - heads are the statistics over the rows of all ranks, and every rank gets them.

@@ -45,10 +45,13 @@ std::unique_ptr<ForwardWay> make_way(const ForwardCall& call) {
   return std::make_unique<Ring>(call);
 }
 
-// What is computed together by all ranks.
-std::uint64_t requests_of(const Outputs& o) {
-  return (o.heads.empty() ? 0u : 1u) |
-         (o.key_sums.given() ? 2u + (static_cast<std::uint64_t>(o.key_sum_rows) << 8) : 0u);
+// What is computed together by all ranks, and in decode what their messages hold.
+std::uint64_t requests_of(const Sharding& sharding, const Outputs& o) {
+  std::uint64_t requests =
+      (o.heads.empty() ? 0u : 1u) | (o.key_sums.given() ? 2u + (static_cast<std::uint64_t>(o.key_sum_rows) << 16) : 0u);
+  const Kept kept = kept_for(o);
+  for (std::size_t s = 0; sharding.mode == Mode::decode && s < kept.size(); ++s) requests |= kept[s] ? 4u << s : 0u;
+  return requests;
 }
 
 }  // namespace
@@ -121,7 +124,7 @@ void attention(Transport& transport, const Sharding& sharding, const Tensors& te
   Terms terms(kTermCount);
   link.attempt([&] {
     problem.emplace(check(link, sharding, tensors, options, outputs));
-    terms = terms_of(sharding, *problem, requests_of(outputs));
+    terms = terms_of(sharding, *problem, requests_of(sharding, outputs));
     call.emplace(ForwardCall{link, Geometry(sharding, link.size(), problem->batch, options), tensors, options, outputs,
                              *problem});
     way = make_way(*call);

@@ -126,7 +126,7 @@ Terms terms_of(const Sharding& s, const Problem& p, std::uint64_t requests) {
           Hash::of(o.alibi),
           Hash::of(o.sinks),
           Hash::of(o.dropout, o.dropout > 0 ? o.seed : 0),
-          requests};
+          Hash::of(requests, p.outputs.heads.empty() ? 0.0 : p.outputs.saturation_threshold)};
 }
 
 Problem check(const Link& link, const Sharding& s, const Tensors& t, const Options& options, const Outputs& outputs) {

@@ -126,6 +126,37 @@ TEST(Failure, OptionsThatDifferAreFoundBeforeAnyWork) {
   expect_found("choice of results", [](Arguments& a) { a.outputs.heads = heads; });
 }
 
+// Statistics that every rank merges, all of one size, so that no message tells them apart.
+TEST(Failure, StatisticsThatDifferInDecodingAreFoundBeforeAnyWork) {
+  const auto of_ranks = [](MutableRowView Outputs::*of_rank_2, MutableRowView Outputs::*of_others) {
+    return errors([&](Transport& transport) {
+      Arguments arguments(transport.rank());
+      arguments.sharding.mode = Mode::decode;
+      arguments.sharding.n_q = arguments.rows;
+      std::vector<float> statistic(arguments.lse.size());
+      arguments.outputs.*(transport.rank() == 2 ? of_rank_2 : of_others) =
+          row_view(statistic.data(), {1, 2, arguments.rows});
+      arguments.forward(transport);
+    });
+  };
+  EXPECT_THAT(of_ranks(&Outputs::entropy, &Outputs::entropy), Each(""));
+  EXPECT_THAT(of_ranks(&Outputs::entropy, &Outputs::max_weight),
+              Each("[ring] rank 2: expected the choice of results of rank 0, got others"));
+  EXPECT_THAT(of_ranks(&Outputs::lse, &Outputs::max_logit),
+              Each("[ring] rank 2: expected the choice of results of rank 0, got others"));
+}
+
+TEST(Failure, ThresholdsOfHeadsThatDifferAreFoundBeforeAnyWork) {
+  const std::vector<std::string> texts = errors([&](Transport& transport) {
+    Arguments arguments(transport.rank());
+    std::vector<HeadStatistics> heads(2);
+    arguments.outputs.heads = heads;
+    if (transport.rank() == 1) arguments.outputs.saturation_threshold = 0.75;
+    arguments.forward(transport);
+  });
+  EXPECT_THAT(texts, Each("[ring] rank 1: expected the choice of results of rank 0, got others"));
+}
+
 TEST(Failure, ARankThatCannotMakeTheCallFailsItForAll) {
   const std::vector<std::string> texts = errors([&](Transport& transport) {
     Arguments arguments(transport.rank());
