@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "core/element.h"
+#include "core/message.h"
 #include "cpu/zero.h"
 #include "keel/ring.h"
 #include "ring/local.h"
@@ -113,8 +114,8 @@ class BackwardTour {
         tour_(link, geometry_, sent_, returned_, options.threads) {}
 
   void run() {
-    settle(dbias_, false);
-    settle(dscale_, !options_.scale_tensor.given());
+    settle("dbias", dbias_, false);
+    settle("dscale", dscale_, !options_.scale_tensor.given());
     link_.attempt([&] {
       dq_.begin(), dk_.begin(), dv_.begin(), dbias_.begin(), dscale_.begin(), dsinks_.begin();
       if (dsinks_.view().given()) add_sinks();
@@ -140,18 +141,36 @@ class BackwardTour {
     if (dsinks_.over_ranks()) work(dsinks_);
   }
 
-  // Whether a gradient is a sum over ranks, for all ranks alike.
+  // Whether a gradient is a sum over ranks, for all ranks alike, and then of one shape.
   template <std::size_t Rank>
-  void settle(Sum<Rank>& sum, bool of_one_number) {
+  void settle(const char* name, Sum<Rank>& sum, bool of_one_number) {
     if (!sum.view().given() || geometry_.sharding().own_sums) return sum.set_over_ranks(false);
     const auto mine = static_cast<double>(over_queries(sum.wanted(), in_.q.shape[2]));
     const double by_stride = of_one_number || sum.wanted().strides[2] == 0 ? 1.0 : 0.0;
-    const auto of_ranks = link_.share({mine, by_stride});
+    std::vector<double> told = {mine, by_stride};
+    for (const std::int64_t n : summed(sum.wanted()).shape) told.push_back(static_cast<double>(n));
+    const auto of_ranks = link_.share(told);
     const auto any = [&](Together what) {
       return std::any_of(of_ranks.begin(), of_ranks.end(),
                          [&](const auto& rank) { return rank[0] == static_cast<double>(what); });
     };
     sum.set_over_ranks(any(Together::yes) || (!any(Together::no) && of_ranks[0][1] != 0.0));
+    if (sum.over_ranks()) check_shapes<Rank>(name, of_ranks);
+  }
+
+  // All ranks raise the same.
+  template <std::size_t Rank>
+  static void check_shapes(const char* name, const std::vector<std::vector<double>>& of_ranks) {
+    std::array<std::int64_t, Rank> first, shape;
+    for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
+      std::transform(of_ranks[rank].begin() + 2, of_ranks[rank].end(), shape.begin(),
+                     [](double n) { return static_cast<std::int64_t>(n); });
+      if (rank == 0) first = shape;
+      const auto empty = [](const auto& x) { return std::find(x.begin(), x.end(), 0) != x.end(); };
+      if (shape == first || (empty(shape) && empty(first))) continue;
+      throw Error(ErrorCode::invalid_argument, concat("[ring] rank ", rank, ": ", name, ": expected sums of shape ",
+                                                      text_of(first), " as on rank 0, got ", text_of(shape)));
+    }
   }
 
   BackwardInputs inputs(const Portions& portions, std::int64_t at, const Queries& queries, const TensorView& k,

@@ -24,6 +24,7 @@ struct Arguments {
   std::vector<float> q, k, v, out, lse, dout, dq, dk, dv, sinks{0.5f, 0.25f};
   Options options{.causal = Causal::top_left};
   Outputs outputs{};
+  Gradients gradients{};  // beside those of q, k and v
   std::int64_t d_v = kD;
 
   explicit Arguments(int rank) : rows(shard(kN, kSize, rank, sharding.layout).size()) {
@@ -37,6 +38,7 @@ struct Arguments {
     attention(transport, sharding, {tensor(q), tensor(k), tensor(v, d_v), tensor(out, d_v)}, options, outputs);
   }
   void backward(Transport& transport) {
+    gradients.dq = tensor(dq), gradients.dk = tensor(dk), gradients.dv = tensor(dv);
     attention_backward(transport, sharding,
                        {.q = tensor(q),
                         .k = tensor(k),
@@ -44,7 +46,7 @@ struct Arguments {
                         .out = tensor(out),
                         .lse = row_view(lse.data(), {1, 2, rows}),
                         .dout = tensor(dout)},
-                       {.dq = tensor(dq), .dk = tensor(dk), .dv = tensor(dv)}, options);
+                       gradients, options);
   }
 };
 
@@ -155,6 +157,40 @@ TEST(Failure, ThresholdsOfHeadsThatDifferAreFoundBeforeAnyWork) {
     arguments.forward(transport);
   });
   EXPECT_THAT(texts, Each("[ring] rank 1: expected the choice of results of rank 0, got others"));
+}
+
+// Sums over ranks: of one shape, or what travels means something else on each.
+TEST(Failure, ShapesOfSummedGradientsThatDifferAreFoundBeforeAnyWork) {
+  const auto of_dbias = [](std::int64_t heads_of_rank_2, std::int64_t rows_of_rank_2) {
+    return errors([&](Transport& transport) {
+      Arguments arguments(transport.rank());
+      const bool spoiled = transport.rank() == 2;
+      const std::vector<float> bias(2 * kN);
+      std::vector<float> dbias(2 * 10 * kN);
+      arguments.options.bias = view(bias.data(), {1, 2, 1, kN});
+      arguments.gradients.dbias =
+          view(dbias.data(), {1, spoiled ? heads_of_rank_2 : 2, spoiled ? rows_of_rank_2 : 1, kN});
+      try {
+        arguments.backward(transport);
+      } catch (const Error&) {
+        EXPECT_THAT(arguments.dk, Each(0.5f)) << "was written to";
+        throw;
+      }
+    });
+  };
+  EXPECT_THAT(of_dbias(2, 1), Each(""));
+  EXPECT_THAT(of_dbias(1, 1),
+              Each("[ring] rank 2: dbias: expected sums of shape (1, 2, 1, 40) as on rank 0, got (1, 1, 1, 40)"));
+  EXPECT_THAT(of_dbias(2, 10),
+              Each("[ring] rank 2: dbias: expected sums of shape (1, 2, 1, 40) as on rank 0, got (1, 2, 10, 40)"));
+
+  const std::vector<std::string> of_dscale = errors([&](Transport& transport) {
+    Arguments arguments(transport.rank());
+    std::vector<float> dscale(2);
+    arguments.gradients.dscale = row_view(dscale.data(), {1, transport.rank() == 3 ? 2 : 1, 1});
+    arguments.backward(transport);
+  });
+  EXPECT_THAT(of_dscale, Each("[ring] rank 3: dscale: expected sums of shape (1, 1, 1) as on rank 0, got (1, 2, 1)"));
 }
 
 TEST(Failure, ARankThatCannotMakeTheCallFailsItForAll) {
