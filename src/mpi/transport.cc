@@ -47,8 +47,10 @@ struct Transport::State {
     std::vector<MPI_Request> requests;  // a long message travels in several
     int peer = 0;
     Note note;
-    void* target = nullptr;  // of what is to be read once the note is there
-    std::int64_t bytes = 0;
+    void* target = nullptr;    // of what is to be read once the note is there
+    std::int64_t bytes = 0;    // to be received in all,
+    std::int64_t arrives = 0;  // and by `requests`: less where the rest is read
+    std::string failure;
   };
 
   MPI_Comm comm = MPI_COMM_NULL, answers = MPI_COMM_NULL;
@@ -62,26 +64,50 @@ struct Transport::State {
     transfer.peer = peer;
     return transfer;
   }
+  static std::string other_length(const Transfer& t, std::int64_t got) {
+    return concat("[mpi] expected a message of ", t.bytes, " bytes from rank ", t.peer, ", got ", got);
+  }
   bool advance(Transfer& transfer) const;
+  bool test(Transfer& transfer) const;
   void read_messages();
 };
 
-// Returns whether the transfer is complete.
+// Returns whether the transfer is complete or has failed. Its own wait() raises that, as another's may find it.
 bool Transport::State::advance(Transfer& t) const {
-  int done = 0;
-  check(MPI_Testall(static_cast<int>(t.requests.size()), t.requests.data(), &done, MPI_STATUSES_IGNORE), "MPI_Testall");
-  if (done == 0 || t.target == nullptr) return done != 0;
-  void* const target = std::exchange(t.target, nullptr);  // once, whatever happens
-  std::string failure;
-  if (t.note.bytes == t.bytes) {
-    failure = neighbours.read(t.peer, t.note.address, target, t.bytes);
-  } else {
-    failure = concat("[mpi] expected a message of ", t.bytes, " bytes from rank ", t.peer, ", got ", t.note.bytes);
+  try {
+    return !t.failure.empty() || test(t);
+  } catch (const Error& error) {
+    t.failure = error.what();
+    return true;
   }
+}
+
+bool Transport::State::test(Transfer& t) const {
+  std::vector<MPI_Status> statuses(t.requests.size());
+  int done = 0;
+  int code = MPI_Testall(static_cast<int>(t.requests.size()), t.requests.data(), &done, statuses.data());
+  for (const MPI_Status& status : statuses) {
+    if (code == MPI_ERR_IN_STATUS && status.MPI_ERROR != MPI_SUCCESS) code = status.MPI_ERROR;
+  }
+  check(code, "MPI_Testall");
+  if (done == 0) return false;
+  if (const std::int64_t expected = std::exchange(t.arrives, 0); expected > 0) {
+    std::int64_t got = 0;
+    for (const MPI_Status& status : statuses) {
+      int bytes = 0;
+      check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+      got += bytes;
+    }
+    if (got != expected) throw Error(ErrorCode::peer, other_length(t, got));
+  }
+  if (t.target == nullptr) return true;
+  void* const target = std::exchange(t.target, nullptr);  // once, whatever happens
+  const std::string failure = t.note.bytes == t.bytes ? neighbours.read(t.peer, t.note.address, target, t.bytes)
+                                                      : other_length(t, t.note.bytes);
   t.requests = {MPI_REQUEST_NULL};
   check(MPI_Isend(nullptr, 0, MPI_BYTE, t.peer, t.note.answer, answers, t.requests.data()), "MPI_Isend");
   if (!failure.empty()) throw Error(ErrorCode::peer, failure);  // the sender need not wait for it
-  return advance(t);
+  return test(t);
 }
 
 // All that can be read by now: two ranks may each wait for what the other is to read.
@@ -139,9 +165,10 @@ Transport::Request Transport::isend(int to, int tag, const void* data, std::int6
 Transport::Request Transport::irecv(int from, int tag, void* data, std::int64_t bytes) {
   State::Transfer& transfer = state_->begin(from);
   std::vector<MPI_Request>& requests = transfer.requests;
+  transfer.bytes = transfer.arrives = bytes;
   if (state_->neighbours.reads(from, bytes)) {
     transfer.target = data;
-    transfer.bytes = bytes;
+    transfer.arrives = sizeof(transfer.note);
     requests.push_back(MPI_REQUEST_NULL);
     check(MPI_Irecv(&transfer.note, sizeof(transfer.note), MPI_BYTE, from, tag, state_->comm, &requests[0]),
           "MPI_Irecv");
@@ -172,6 +199,8 @@ void Transport::wait(Request request) {
       paused = std::chrono::steady_clock::now();
     }
   }
+  const std::string& failure = found->second.failure;
+  if (!failure.empty()) throw Error(ErrorCode::peer, failure);  // and stays open: MPI may still use its memory
   state_->open.erase(found);
 }
 

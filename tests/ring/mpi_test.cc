@@ -156,6 +156,54 @@ TEST(Mpi, LongMessagesArriveWhole) {
   }
 }
 
+// What waiting for a transfer raises, or "".
+std::string error_of(ring::Transport& transport, ring::Transport::Request request) {
+  try {
+    transport.wait(request);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// By itself, or read from the sender's memory. (No long one where less is expected: Open MPI 4.1 writes all of it.)
+TEST(Mpi, AMessageOfAnotherLengthIsAnError) {
+  mpi::Transport transport(MPI_COMM_WORLD);
+  const int size = transport.size(), next = (transport.rank() + 1) % size, last = (transport.rank() + size - 1) % size;
+  constexpr std::int64_t lengths[][2] = {{8, 16}, {16, 8}, {20'000, 30'000}, {16, 20'000}};
+  for (const auto& [sent, expected] : lengths) {
+    SCOPED_TRACE(std::to_string(sent) + " bytes for " + std::to_string(expected));
+    std::vector<char> out(static_cast<std::size_t>(sent)), in(static_cast<std::size_t>(expected));
+    const auto from = transport.irecv(last, 0, in.data(), expected), to = transport.isend(next, 0, out.data(), sent);
+    EXPECT_EQ(error_of(transport, to), "");
+    const std::string error = error_of(transport, from);
+    if (sent < expected) {
+      EXPECT_EQ(error, "[mpi] expected a message of " + std::to_string(expected) + " bytes from rank " +
+                           std::to_string(last) + ", got " + std::to_string(sent));
+    } else {
+      EXPECT_THAT(error, testing::HasSubstr("[mpi]"));
+    }
+  }
+}
+
+// The first message fails while the second is waited for, since that is sent after the first has been received.
+TEST(Mpi, AFailedTransferIsRaisedByItsOwnWait) {
+  mpi::Transport transport(MPI_COMM_WORLD);
+  if (transport.rank() > 1) return;
+  std::vector<char> first(30'000);
+  char second = 0;
+  if (transport.rank() == 1) {
+    second = 7;
+    transport.wait(transport.isend(0, 0, first.data(), 20'000));
+    transport.wait(transport.isend(0, 1, &second, 1));
+    return;
+  }
+  const auto failing = transport.irecv(1, 0, first.data(), 30'000), good = transport.irecv(1, 1, &second, 1);
+  EXPECT_EQ(error_of(transport, good), "");
+  EXPECT_EQ(second, 7);
+  EXPECT_EQ(error_of(transport, failing), "[mpi] expected a message of 30000 bytes from rank 1, got 20000");
+}
+
 TEST(Mpi, TheTransportOfACommunicatorIsMadeOnce) {
   EXPECT_EQ(&mpi::transport_of(MPI_COMM_WORLD), &mpi::transport_of(MPI_COMM_WORLD));
 }
