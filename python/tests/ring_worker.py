@@ -3,6 +3,7 @@
 "tensors" takes the ring of the GPUs, on tensors of the CPU; "cuda" takes it on GPU 0 (or one per process, under NCCL).
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -35,6 +36,16 @@ def whole(*shape, seed=0, dtype=torch.float64):
 def close(name, got, expected, limit):
     error = torch.where(got == expected, 0.0, (got - expected).abs()).max().item() if got.numel() else 0.0
     assert error <= limit, f"{name}: off by {error}"
+
+
+@contextlib.contextmanager
+def refused(text):
+    try:
+        yield
+    except (ValueError, NotImplementedError) as error:
+        assert text in str(error), str(error)
+    else:
+        raise AssertionError(f"nothing was raised where {text!r} was expected")
 
 
 def gradients():
@@ -146,12 +157,8 @@ def modes():
     ):
         if "causal" in options and dist.get_world_size() == 1:
             continue  # no other rank to differ from
-        try:
+        with refused(text):
             ring_attention(q, q, q, **options)
-        except (ValueError, NotImplementedError) as error:
-            assert text in str(error), str(error)
-        else:
-            raise AssertionError(f"nothing was raised for {options}")
 
 
 def dropout():
@@ -170,23 +177,15 @@ def second_derivatives():
     q = whole(1, 2, len(my_rows(16)), 8).requires_grad_()
     (dq,) = torch.autograd.grad(ring_attention(q, q, q).square().sum(), q, create_graph=True)
     torch.autograd.grad(ring_attention(q, q, q).square().sum(), q)
-    try:
+    with refused("[ring_attention] second derivatives are not computed over ranks"):
         (dq.square().sum() + q.sum()).backward()
-    except NotImplementedError as error:
-        assert "[ring_attention] second derivatives are not computed over ranks" in str(error), str(error)
-    else:
-        raise AssertionError("nothing was raised")
 
 
 def slopes():
     """Their gradient is refused by all ranks."""
     q, alibi = whole(1, 2, len(my_rows(16)), 8), whole(2).requires_grad_()
-    try:
+    with refused("[ring_attention] alibi: expected a tensor that is not differentiated"):
         ring_attention(q, q, q, alibi=alibi).sum().backward()
-    except NotImplementedError as error:
-        assert "[ring_attention] alibi: expected a tensor that is not differentiated" in str(error), str(error)
-    else:
-        raise AssertionError("nothing was raised")
 
 
 def autocast():
@@ -229,6 +228,10 @@ def on_top():
             with inner():
                 close("out inside", F.scaled_dot_product_attention(q, q, q, is_causal=True), expected, 1e-12)
             close("out after", F.scaled_dot_product_attention(q, q, q, is_causal=True), expected, 1e-12)
+        close("keel's own", keel.torch.scaled_dot_product_attention(q, q, q, is_causal=True), expected, 1e-12)
+        with refused("expected ring_attention within context_parallel, got attention"):
+            keel.torch.attention(q, q, q)
+    keel.torch.attention(q, q, q)
     assert F.scaled_dot_product_attention is torchs
 
 

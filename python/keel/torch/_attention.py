@@ -11,7 +11,7 @@ from torch.nn.attention.bias import CausalBias
 from keel._arrays import TorchMaker
 from keel._attention import ScoreStage
 from keel._options import Options, refuse_unknown, takes
-from keel.torch import _observe
+from keel.torch import _name, _observe
 from keel.torch import _operator as operator
 from keel.torch._check import autocast, causal_of, check_tensor, refuse
 
@@ -189,6 +189,11 @@ def attention(
     >>> sinks.grad.shape, stats.entropy.shape
     (torch.Size([4]), torch.Size([1, 4, 16]))
     """
+    if _name.over_ranks is not None:
+        raise NotImplementedError(
+            f"[{_OPERATION}] expected ring_attention within context_parallel, got attention, which would attend to this "
+            "rank's rows alone"
+        )
     for name, x in (("q", q), ("k", k), ("v", v)):
         check_tensor(_OPERATION, name, x)
         if x.dim() != 4:

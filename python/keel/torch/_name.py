@@ -14,17 +14,20 @@ torchs = torch.nn.functional.scaled_dot_product_attention
 _lock = threading.Lock()
 _on_one_rank: list[Any] = []  # each the function of replace()
 _over_ranks: list[Any] = []  # which those do not cover: alone, a rank would attend to its own rows
+over_ranks: Any = None  # the last of them
 _calls = 0  # of torchs_own() that are under way
 
 
 def _settle() -> None:
+    global over_ranks
+    over_ranks = _over_ranks[-1] if _over_ranks else None
     replacements = _over_ranks or _on_one_rank
     torch.nn.functional.scaled_dot_product_attention = replacements[-1] if replacements and not _calls else torchs
 
 
 @contextlib.contextmanager
-def replaced(function: Any, *, over_ranks: bool = False) -> Iterator[None]:
-    replacements = _over_ranks if over_ranks else _on_one_rank
+def replaced(function: Any, *, for_ranks: bool = False) -> Iterator[None]:
+    replacements = _over_ranks if for_ranks else _on_one_rank
     with _lock:
         replacements.append(function)
         _settle()

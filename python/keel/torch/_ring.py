@@ -251,9 +251,9 @@ def context_parallel(
     """torch.distributed.tensor.experimental.context_parallel, for any length, on CPUs too.
 
     Within it each buffer (tokens, labels, positions) has this rank's rows along its sequence dimension, and
-    F.scaled_dot_product_attention attends over the rows of all ranks of the mesh's group, even within keel.torch's
-    replace() or a Monitor, which does not see these calls. Afterwards the buffers are what they were, except
-    `no_restore_buffers`. Buffers must not be parameters and must own their memory.
+    F.scaled_dot_product_attention and keel.torch's attend over the rows of all ranks of the mesh's group, even within
+    keel.torch's replace() or a Monitor, which does not see these calls; keel.torch.attention is refused. Afterwards the
+    buffers are what they were, except `no_restore_buffers`. Buffers must not be parameters and must own their memory.
     """
     operation = "context_parallel"
     buffers = list(buffers or ())
@@ -300,7 +300,7 @@ def context_parallel(
             mine = original.index_select(dimension, torch.tensor(rows, dtype=torch.int64, device=original.device))
             buffer.resize_(mine.shape).copy_(mine)
     try:
-        with _name.replaced(attend, over_ranks=True):
+        with _name.replaced(attend, for_ranks=True):
             yield
     finally:
         with torch.no_grad():
