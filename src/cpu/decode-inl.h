@@ -74,8 +74,8 @@ HWY_NOINLINE void StreamedScoresTile(const ScoresInPlace<float, S, A>& x, std::p
   const S* HWY_RESTRICT const k = x.k + first * x.stride;
   float* HWY_RESTRICT const s = x.s + first;
   const std::ptrdiff_t stride = x.stride, d_k = x.d_k, lds = x.lds;
+  RowPrefetcher<S> prefetcher = {k + kVectorRows * stride, stride, d_k, gap};
   constexpr int kVectors = kStreamedVectors<MR>;
-  RowPrefetcher<S> prefetcher = {k + kVectors * kVectorRows * stride, stride, d_k, gap};
   constexpr std::ptrdiff_t columns = kTileColumns<S, float>;
   constexpr std::ptrdiff_t kLines = kVectors * kVectorRows * columns * static_cast<std::ptrdiff_t>(sizeof(S)) / 64;
   FloatVector sum[MR][kVectors];
@@ -247,7 +247,8 @@ HWY_INLINE void StreamedSum(const Product<T, S>& product, std::ptrdiff_t columns
   for (std::ptrdiff_t y = 0; y < product.k; y += kKeys) {
 #if HWY_TARGET == HWY_AVX3
     if constexpr (std::is_same_v<T, float> && std::is_same_v<S, float>) {
-      if (columns % (8 * kVectorRows) == 0) {
+      // Not where rows lie apart: prefetchers do not follow from one to the next.
+      if (columns % (8 * kVectorRows) == 0 && product.layout.row == columns) {
         for (std::ptrdiff_t c = 0; c < columns; c += 8 * kVectorRows) {
           Product<float> part = product;
           part.a += y;
