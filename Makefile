@@ -86,7 +86,7 @@ endif
 format: setup-dev  ## format every C and C++ file
 	@git ls-files -z '*.h' '*.cc' '*.c' | xargs -0 clang-format -i
 
-tidy: setup-dev build/dev/build.ninja  ## check every source with clang-tidy
+tidy: setup-dev build/dev/build.ninja  ## check the sources of src/ and bench/ with clang-tidy
 	@git ls-files -z 'src/*.cc' 'bench/*.cc' | xargs -0 -P $(JOBS) -n 1 sh -c 'clang-tidy -p build/dev --quiet "$$0" 2>/dev/null'
 
 install: | setup-install  ## install the library and the program under PREFIX; with NN=ON the training layer, LAB=ON the lab, CUDA=ON libkeel_cuda

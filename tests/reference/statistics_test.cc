@@ -51,7 +51,7 @@ TEST_P(Statistics, FollowTheirDefinitions) {
   }
 }
 
-TEST_P(Statistics, ASinkCountsOnlyInLseAndEntropy) {
+TEST_P(Statistics, ASinkCountsOnlyInLseEntropyAndMaxWeight) {
   const Inputs x = random_inputs(1, 1, 1, 3, 6, 4, 3);
   const std::vector<double> sink_values = {1.3};
   const Results plain = attend(x), r = attend(x, {.sinks = heads(sink_values)});

@@ -73,8 +73,6 @@ int run(const std::function<void()>& body) {
     return kOk;
   } catch (const UsageError& error) {
     return fail(kUsage, error.what());
-  } catch (const CheckFailed& error) {
-    return fail(kCheckFailed, error.what());
   } catch (const keel::Error& error) {
     return fail(kBadInput, error.what());
   } catch (const std::bad_alloc&) {

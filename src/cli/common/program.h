@@ -9,14 +9,8 @@
 namespace keel::cli {
 
 inline constexpr int kOk = 0;
-inline constexpr int kCheckFailed = 1;  // CheckFailed
-inline constexpr int kUsage = 2;        // UsageError
-inline constexpr int kBadInput = 3;     // keel::Error, and every other failure
-
-// The program worked, but what it was asked to check does not hold.
-struct CheckFailed : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
+inline constexpr int kUsage = 2;     // UsageError
+inline constexpr int kBadInput = 3;  // keel::Error, and every other failure; 1 is for a check that does not hold
 
 // A command line that cannot be understood, or asks for something that does not exist.
 struct UsageError : std::runtime_error {
