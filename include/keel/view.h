@@ -24,7 +24,8 @@ struct Device {
 };
 
 // A view of an array owned by someone else: pointer, dtype, shape, strides and device. Strides count elements, may be
-// of any sign, and 0 repeats along a dimension, so BNHD layouts, packed QKV, slices and broadcasts need no copy.
+// of any sign, and 0 repeats along a dimension, so BNHD layouts, packed QKV, slices and broadcasts need no copy. A view
+// that is filled in by hand needs its strides too: left out, they are 0.
 // A default-constructed view means "not given".
 template <std::size_t Rank, class Pointer>
 struct BasicView {

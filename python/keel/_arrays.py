@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from keel import _core
+from keel._blocks import check_lengths
 from keel._classes import is_served_by_the_dispatcher, takes_over, what_is
 from keel._options import TABLE, refuse_unknown
 
@@ -184,11 +185,14 @@ _ARRAYS = {name for name, option in TABLE.items() if option.kind in ("tensor", "
 _INTEGERS = {name for name, option in TABLE.items() if option.kind == "integers"}
 
 
-def prepare(operation: str, options: Any, first: Any) -> None:
-    """Converts the given options, in place, to what the compiled part takes; `first` is the first array of the call."""
+def prepare(operation: str, options: Any, q: Any, k: Any) -> None:
+    """Converts the given options, in place, to what the compiled part takes."""
     torch = sys.modules.get("torch")
     if options.get("stream") is None:
-        options["stream"] = stream_of(first)
+        options["stream"] = stream_of(q)
+    if options.get("block_mask") is not None:
+        n_q, n_k = (_core.describe(operation, name, x)[1][-2] for name, x in (("q", q), ("k", k)))
+        check_lengths(operation, options["block_mask"], n_q, n_k)
     for name, value in options.items():
         if name in _ARRAYS:
             if torch is not None and isinstance(value, torch.Tensor):

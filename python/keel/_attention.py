@@ -251,7 +251,7 @@ def attention(
     """
     maker, q_shape = maker_for("attention", "q", q, out)
     check_tensors("attention", q=q, k=k, v=v)
-    prepare("attention", options, q)
+    prepare("attention", options, q, k)
     if out is not None and out_dtype is not None:
         raise ValueError(
             f"[attention] out_dtype: expected None together with out, which has a dtype, got {out_dtype!r}"
@@ -318,8 +318,8 @@ def explain(q: Any, k: Any, v: Any, *, want: tuple[str, ...] | None = None, **op
     backend ...
     """
     if want is None:
-        prepare("attention", options, q)
+        prepare("attention", options, q, k)
         return _core.explain(q, k, v, options)
-    prepare("attention_backward", options, q)
+    prepare("attention_backward", options, q, k)
     gradient_sources("attention_backward", want, (q, k, v), options)
     return _core.explain_backward(q, k, v, options, list(want))

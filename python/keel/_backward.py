@@ -89,7 +89,7 @@ def attention_backward(
     operation = "attention_backward"
     maker, _ = maker_for(operation, "q", q, out)
     check_tensors(operation, q=q, k=k, v=v, out=out, lse=lse, dout=dout, dlse=dlse)
-    prepare(operation, options, q)
+    prepare(operation, options, q, k)
     if into is None:
         if accumulate:
             raise ValueError(f"[{operation}] accumulate: expected arrays to add to (into), got none")

@@ -11,7 +11,13 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class BlockMask(NamedTuple):
+class _Arrays(NamedTuple):
+    offsets: Any
+    blocks: Any
+    tiles: Any
+
+
+class BlockMask(_Arrays):
     """A mask of which only the tiles that hide some of their pairs are stored; see `keel.block_mask`.
 
     Scores are cut into tiles of R queries by C keys. A tile that is not listed is hidden, and costs nothing.
@@ -21,9 +27,18 @@ class BlockMask(NamedTuple):
     tiles     (T, R, C) bool, True = attend
     """
 
-    offsets: Any
-    blocks: Any
-    tiles: Any
+    lengths: tuple[int, int] | None = None  # how many queries and keys it was made for, if that is known
+
+
+def check_lengths(operation: str, mask: Any, n_q: int, n_k: int) -> None:
+    """ValueError if the mask, Keel's or FlexAttention's, was made for other lengths. The arrays alone cannot tell: what
+    lies beyond the last query or key in its tile is hidden."""
+    made_for = getattr(mask, "lengths", None) or getattr(mask, "seq_lengths", None)
+    if made_for is not None and tuple(made_for) != (n_q, n_k):
+        raise ValueError(
+            f"[{operation}] block_mask: expected a mask of {n_q} queries and {n_k} keys, as in q and k, "
+            f"got one of {made_for[0]} and {made_for[1]}"
+        )
 
 
 class Tiling(NamedTuple):
@@ -75,7 +90,9 @@ def build(tiling: Tiling, visible: Visible, candidates: Candidates | None = None
     packed = np.frombuffer(bits, np.uint8).reshape(len(tiles), -(-rows * keys // 8))
     kept = np.unpackbits(packed, axis=1, count=rows * keys).reshape(len(tiles), rows, keys).view(bool)
     found = np.concatenate([*lists, np.empty((0, 2), np.int64)])
-    return BlockMask(offsets, found, kept)
+    mask = BlockMask(offsets, found, kept)
+    mask.lengths = (n_q, n_k)
+    return mask
 
 
 def _list_of(

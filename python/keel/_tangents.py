@@ -80,7 +80,7 @@ def attention_jvp(
     operation = "attention_jvp"
     maker, _ = maker_for(operation, "q", q, out)
     check_tensors(operation, q=q, k=k, v=v, out=out, lse=lse)
-    prepare(operation, options, q)
+    prepare(operation, options, q, k)
     along = _given(maker, operation, tangents)
     jvp = Jvp(maker.like(out, operation, "out"), maker.like(lse, operation, "lse"))
     _core.attention_jvp(q, k, v, out, lse, options, along, jvp._asdict())
@@ -119,7 +119,7 @@ def attention_double_backward(
     operation = "attention_double_backward"
     maker, _ = maker_for(operation, "q", q, out)
     check_tensors(operation, q=q, k=k, v=v, out=out, lse=lse, dout=dout, dlse=dlse)
-    prepare(operation, options, q)
+    prepare(operation, options, q, k)
     along = _given(maker, operation, tangents)
     rest = want if isinstance(want, str) else [name for name in want if name not in OF_GRADIENTS]
     sources = gradient_sources(operation, rest, (q, k, v), options, DoubleGradients._fields)

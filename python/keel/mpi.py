@@ -86,7 +86,7 @@ def attention(
             if len(shape) != 4:
                 raise ValueError(f"[{_OPERATION}] {name}: expected 4 dimensions (B, H, N, D), got {len(shape)}")
         given = {name: value for name, value in options.items() if value is not None}
-        prepare(_OPERATION, given, q)
+        prepare(_OPERATION, given, q, k)
     except Exception as error:
         try:
             _core.ring_share(transport, [0.0] * 2, str(error))

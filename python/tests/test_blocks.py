@@ -205,6 +205,23 @@ def test_t5s_table_is_t5s_bias():
         torch.testing.assert_close(ours, others, atol=1e-4, rtol=1e-4)
 
 
+def test_masks_of_other_lengths_are_refused():
+    q = torch.randn(1, 2, 33, 8)
+    causal = create_block_mask(lambda b, h, i, j: j <= i, 1, 1, 20, 20, device="cpu", BLOCK_SIZE=128)
+    refused = r"\[attention\] block_mask: expected a mask of 33 queries and 33 keys, .* got one of 20 and 20"
+    for mask in (causal, keel.torch.prefix_lm(20, 5), keel.torch.document_mask(torch.zeros(20, dtype=torch.int64))):
+        with pytest.raises(ValueError, match=refused):
+            keel.torch.attention(q, q, q, block_mask=mask)
+    mask = keel.block_mask(lambda b, h, i, j: j <= i, 1, 1, 20, 20)
+    x = q.numpy()
+    out, lse, *_ = keel.attention(x, x, x, return_lse=True)
+    with pytest.raises(ValueError, match=refused):
+        keel.attention(x, x, x, block_mask=mask)
+    with pytest.raises(ValueError, match=refused.replace("attention", "attention_backward", 1)):
+        keel.attention_backward(x, x, x, out, lse, out, block_mask=mask)
+    keel.attention(x, x, x, block_mask=tuple(mask))  # arrays without lengths are taken at their word
+
+
 def test_relative_bias_has_the_gradient_of_differences():
     q, k, v = tensors(batch=1, n=7, d=3, dtype=torch.float64)
     for heads in (4, 1):

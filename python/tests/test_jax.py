@@ -252,6 +252,12 @@ def test_only_the_gradients_that_are_asked_for_are_computed():
         ((Q, K, V), {"seed": -1}, TypeError, r"\[attention\] seed: expected an integer from 0"),
         ((Q, K, V), {"seed": "x"}, TypeError, r"\[attention\] seed: expected an integer, an array"),
         ((Q, K, V), {"threads": 0}, ValueError, r"\[attention\] threads"),
+        (
+            (Q, K, V),
+            {"block_mask": keel.block_mask(lambda b, h, i, j: j <= i, 1, 1, 3, 2)},
+            ValueError,
+            r"\[attention\] block_mask: expected a mask of",
+        ),
         ((Q, K, V), {"block_mask": 3}, TypeError, r"\[attention\] block_mask: expected a keel.BlockMask"),
         ((Q, K, V), {"out_dtype": jnp.float16}, TypeError, r"\[attention\] out_dtype: expected float32, got float16"),
     ],

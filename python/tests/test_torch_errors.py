@@ -145,6 +145,7 @@ def test_refuses_tensors_of_another_device_by_name():
         (dict(softcap=-1.0), ValueError, "[attention] softcap: expected a positive finite number, got -1"),
         (dict(dropout=2.0), ValueError, "[attention] dropout: expected from 0 to 1, got 2"),
         (dict(k=ones(1, 2, 4, 7)), ValueError, "[attention] k: expected d_k 8 as in q, got 7"),
+        (dict(return_scores=True), TypeError, "[attention] return_scores: expected None, 'raw', 'capped' or 'masked'"),
     ],
 )
 def test_attention_names_the_argument(arguments, kind, text):

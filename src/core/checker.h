@@ -58,7 +58,8 @@ class Checker {
     bool is_other = false;  // not by operator!=, whose call of memcmp waits for what the caller has just stored
     for (std::size_t i = 0; i < Rank; ++i) is_other |= view.shape[i] != expected[i];
     if (is_other) {
-      refuse(name, ": expected shape ", meaning, " = ", text_of(expected), ", got ", text_of(view.shape));
+      refuse(name, ": expected shape ", meaning, " = ", text_of(expected), ", got ",
+             view.given() ? text_of(view.shape) : "none");
     }
   }
 

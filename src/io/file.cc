@@ -71,6 +71,7 @@ void InputFile::append(Buffer& buffer, std::uint64_t count) {
 }
 
 OutputFile::OutputFile(const std::string& path) : path_(path), target_(path) {
+  if (path_ == "-") raise(path_, "a file to write (/dev/stdout is one)", std::string_view("-"));
   std::error_code error;
   const fs::file_status status = fs::status(target_, error);
   if (fs::is_directory(status)) raise(path_, "a file to write", EISDIR);

@@ -80,6 +80,8 @@ TEST(OutputFile, IsThereOnlyOnceCommitted) {
   EXPECT_EQ(text_of(folder / "out"), "whole");
 }
 
+TEST(OutputFile, ADashIsNotTheNameOfAFile) { EXPECT_THROW(OutputFile("-"), Error); }
+
 TEST(OutputFile, LeavesNothingWhenNotCommitted) {
   const TemporaryFolder folder;
   write_file(folder / "out", std::string_view("old"));

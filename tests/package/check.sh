@@ -82,6 +82,15 @@ if [[ $nn == ON ]]; then
   "$tmp/cpp/team_consumer"
 fi
 
+step "A component that is not there"
+mkdir "$tmp/missing"
+printf '%s\n' 'cmake_minimum_required(VERSION 3.25)' 'project(missing CXX)' 'find_package(keel REQUIRED COMPONENTS other)' \
+  >"$tmp/missing/CMakeLists.txt"
+! "$CMAKE" -G Ninja -S "$tmp/missing" -B "$tmp/missing/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_CXX_COMPILER="$CXX" \
+  >"$tmp/missing/log" 2>&1 || fail 'find_package found the component "other"'
+tr -s ' \n' ' ' <"$tmp/missing/log" | grep 'has no component other' >/dev/null ||
+  fail "find_package: no word on the component: $(cat "$tmp/missing/log")"
+
 step "C through pkg-config"
 [[ $(pkg-config --modversion keel) == "$version" ]] || fail "keel.pc: expected version $version"
 read -ra flags <<<"$(pkg-config --cflags keel)"

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from keel._blocks import check_lengths
 from keel._options import TABLE
 
 _OPERATION = "attention"
@@ -57,6 +58,7 @@ def read(tensors: dict[str, Array], given: dict[str, Any]) -> tuple[dict[str, Ar
             of_keys = name.startswith("k")
             arrays[name], stubs[name] = _integers(name, value, tensors["k" if of_keys else "q"].shape[-2:-1])
         elif kind == "block mask":
+            check_lengths(_OPERATION, value, tensors["q"].shape[-2], tensors["k"].shape[-2])
             arrays |= _block_mask(name, value)
         elif kind == "seed" and not isinstance(value, (int, np.integer)):
             arrays[name], stubs[name] = _seed(name, value), 0

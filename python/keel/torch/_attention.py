@@ -10,6 +10,7 @@ from torch.nn.attention.bias import CausalBias
 
 from keel._arrays import TorchMaker
 from keel._attention import ScoreStage
+from keel._blocks import check_lengths
 from keel._options import Options, refuse_unknown, takes
 from keel.torch import _name, _observe
 from keel.torch import _operator as operator
@@ -191,8 +192,8 @@ def attention(
     """
     if _name.over_ranks is not None:
         raise NotImplementedError(
-            f"[{_OPERATION}] expected ring_attention within context_parallel, got attention, which would attend to this "
-            "rank's rows alone"
+            f"[{_OPERATION}] expected ring_attention within context_parallel, got attention, which would attend to "
+            "this rank's rows alone"
         )
     for name, x in (("q", q), ("k", k), ("v", v)):
         check_tensor(_OPERATION, name, x)
@@ -202,6 +203,10 @@ def attention(
         if name not in _NAMES:
             refuse_unknown(_OPERATION, name, _NAMES)
     q, k, v = autocast(q, k, v, options)
+    if return_scores is not None and not isinstance(return_scores, str):
+        refuse(_OPERATION, "return_scores", "None, 'raw', 'capped' or 'masked'", repr(return_scores), TypeError)
+    if options.get("block_mask") is not None:
+        check_lengths(_OPERATION, options["block_mask"], q.shape[2], k.shape[2])
     mask = options.get("mask")
     if isinstance(mask, CausalBias):
         if options.get("causal"):

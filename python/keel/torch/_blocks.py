@@ -199,4 +199,6 @@ def _tiling(batch: int, heads: int, n_q: int, n_k: int, block: Any) -> Tiling:
 
 
 def _tensors(mask: BlockMask) -> BlockMask:
-    return BlockMask(*(torch.from_numpy(part) for part in mask))
+    tensors = BlockMask(*(torch.from_numpy(part) for part in mask))
+    tensors.lengths = mask.lengths
+    return tensors
