@@ -176,7 +176,7 @@ def test_wrong_masks_are_refused():
         keel.attention(q, k, v, block_mask=np.ones((N, N)))
     mask = keel.torch.document_mask(torch.zeros(64, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"block_mask.offsets: expected shape .* got \(1, 1, 2\)"):
-        keel.torch.attention(q, k, v, block_mask=mask)
+        keel.torch.attention(q, k, v, block_mask=tuple(mask))
     with pytest.raises(TypeError, match=r"\[document_mask\] ids: expected a tensor of integers"):
         keel.torch.document_mask(torch.zeros(64))
     with pytest.raises(ValueError, match=r"\[block_mask\] block: expected sizes of at least 1, got 0"):
