@@ -39,7 +39,9 @@ class BenchRing {
   BenchRing(const bench::World& world) : world_(world) {}
 
   void add_to(CLI::App& command) {
-    command.add_option("--ranks", ranks_, "Numbers of ranks; by default the largest")->type_name("LIST")->check(kNotEmpty);
+    command.add_option("--ranks", ranks_, "Numbers of ranks; by default the largest")
+        ->type_name("LIST")
+        ->check(kNotEmpty);
     command.add_option("--rows", what_.rows, "Rows per rank")->type_name("N")->check(CLI::Range(1, 1 << 24));
     command.add_option("--heads", what_.heads, "Query heads")->type_name("N")->check(CLI::Range(1, 1024));
     command.add_option("--kv-heads", kv_heads_, "Key-value heads; as many as query heads by default")
